@@ -1,0 +1,1 @@
+"""The contracts that the programs share: resource, launch flags, labels, metric names, KV sizing."""

@@ -1,0 +1,65 @@
+"""Labels, annotations, ports and object names that Pagefleet puts on what it makes."""
+
+import hashlib
+
+GROUP = "pagefleet.io"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+KIND = "InferenceService"
+PLURAL = "inferenceservices"
+
+FIELD_MANAGER = "pagefleet"
+
+MANAGED_BY = "app.kubernetes.io/managed-by"
+NAME = "app.kubernetes.io/name"
+INSTANCE = "app.kubernetes.io/instance"
+SERVICE = "pagefleet.io/service"
+"""Names the owning InferenceService; part of every selector, so it never changes on a living pod."""
+SERVING = "pagefleet.io/serving"
+"""`"true"` in the pod template and the Service's selector, not in the Deployment's: flipping it to
+`"false"` on one pod takes that pod out of the Service while its ReplicaSet keeps it."""
+SERVING_TRUE = "true"
+SERVING_FALSE = "false"
+
+DRAIN_STARTED = "pagefleet.io/drain-started"
+"""Annotation on a draining pod: RFC 3339 time at which the label was flipped."""
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+"""Annotation that the ReplicaSet controller reads when it chooses which pod goes."""
+
+CONTAINER = "engine"
+PORT_NAME = "http"
+SERVICE_PORT = 80
+ENGINE_PORT = 8000
+ADMIN_PORT_NAME = "admin"
+ADMIN_PORT = 8001
+API_KEY_ENV_PREFIX = "PAGEFLEET_API_KEY_"
+"""Every environment variable that starts with this holds one API key of the engine."""
+
+NAME_LIMIT = 63
+_HASH_LENGTH = 8
+
+
+def child_name(service: str) -> str:
+    """The name of a service's children: its own, or cut with a hash when over 63 characters.
+
+    A Service's name and a label's value hold at most 63 characters while a resource's name may have
+    253, and dots, which neither a Service name nor a pod's host name may have. The hash is of the whole
+    name, so two long names never meet.
+    """
+    plain = "." not in service and not service[:1].isdigit()
+    if len(service) <= NAME_LIMIT and plain:
+        return service
+    digest = hashlib.sha256(service.encode()).hexdigest()[:_HASH_LENGTH]
+    base = service.replace(".", "-")
+    base = base if base[:1].isalpha() else f"s-{base}"
+    return f"{base[: NAME_LIMIT - _HASH_LENGTH - 1].rstrip('-')}-{digest}"
+
+
+def selector(service: str) -> dict[str, str]:
+    """Labels that pick every pod of a service, serving or draining."""
+    return {MANAGED_BY: FIELD_MANAGER, SERVICE: child_name(service)}
+
+
+def common(service: str) -> dict[str, str]:
+    """Labels on every child of a service."""
+    return {NAME: "pagefleet-engine", INSTANCE: child_name(service), **selector(service)}

@@ -1,0 +1,136 @@
+"""The launch contract: the engine's command line, written and read in one place."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from pagefleet_api import labels, quantity
+
+DEVICES = ("auto", "cpu", "cuda")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+
+def _flag(help_text: str, default: Any, **options: Any) -> Any:
+    return field(default=default, metadata={"help": help_text, **options})
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} must be at least 1")
+    return value
+
+
+def _not_negative(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{value} must be at least 0")
+    return value
+
+
+def _port(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= 65535:
+        raise argparse.ArgumentTypeError(f"{value} must be between 0 and 65535")
+    return value
+
+
+def _size_bytes(text: str) -> int:
+    try:
+        return _positive(str(quantity.to_bytes(text)))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How one engine process is started; `argv` and `parse` are each other's inverse."""
+
+    model: str = field(metadata={"help": "pkg://PACKAGE (a model file in an installed package) or file://PATH"})
+    served_model_name: str | None = _flag("the name clients use; default: the model's last path part", None)
+    device: str = _flag("where the model runs; auto takes a GPU when there is one", "auto", choices=DEVICES)
+    dtype: str = _flag("number format of weights and cache; auto measures on a CPU", "auto", choices=DTYPES)
+    host: str = _flag("address to listen on", "0.0.0.0")
+    port: int = _flag("port of the OpenAI API; 0 takes a free one", 8000, type=_port)
+    max_model_len: int | None = _flag(
+        "longest prompt plus answer, in tokens; default: the model's", None, type=_positive
+    )
+    max_num_seqs: int = _flag("requests that run at the same time", 256, type=_positive)
+    max_num_batched_tokens: int | None = _flag(
+        "tokens computed in one step; default: 8192 on a GPU, 512 on a CPU", None, type=_positive
+    )
+    num_kv_blocks: int | None = _flag(
+        "KV cache size in blocks of 16 tokens; before --kv-cache-bytes", None, type=_positive
+    )
+    kv_cache_bytes: int | None = _flag("KV cache size in bytes, or as 512Mi, 4Gi", None, type=_size_bytes)
+    max_queued_requests: int = _flag("requests that may wait; one more is refused with 429", 1024, type=_not_negative)
+    drain_timeout_s: int = _flag("seconds that running answers get to finish after SIGTERM", 600, type=_not_negative)
+    admin_port: int | None = _flag(
+        "port for /load /drain /undrain /metrics /healthz /readyz alone; default: all on --port",
+        None,
+        type=_port,
+    )
+    chat_template: str | None = _flag("path of a Jinja chat template to use in place of the model's", None)
+    vllm_metric_names: bool = _flag("also export metrics under vLLM's names", True)
+    api_key: tuple[str, ...] = field(
+        default=(),
+        repr=False,
+        metadata={
+            "help": "accept only requests with this bearer token; repeatable; also from the environment: "
+            f"each variable that starts with {labels.API_KEY_ENV_PREFIX}"
+        },
+    )
+
+    def argv(self) -> list[str]:
+        """The flags that differ from the defaults, in a fixed order; keys travel in the environment."""
+        words: list[str] = []
+        for spec in fields(self):
+            value = getattr(self, spec.name)
+            if spec.name == "api_key" or value == spec.default:
+                continue
+            flag = f"--{spec.name.replace('_', '-')}"
+            words += [f"--no-{flag[2:]}"] if value is False else [flag, str(value)]
+        return words
+
+    def environment(self) -> dict[str, str]:
+        """The API keys as environment variables, which `parse` reads back."""
+        return {f"{labels.API_KEY_ENV_PREFIX}{index}": key for index, key in enumerate(self.api_key)}
+
+    @classmethod
+    def parse(cls, argv: Sequence[str], environment: Mapping[str, str] | None = None) -> "Launch":
+        """Read a command line, and API keys from `environment`.
+
+        Exits as argparse does: status 2 and one line that names the flag and what it takes.
+        """
+        options = vars(parser().parse_args(argv))
+        from_environment = [
+            value
+            for name, value in sorted((environment or {}).items())
+            if name.startswith(labels.API_KEY_ENV_PREFIX) and value
+        ]
+        options["api_key"] = (*options["api_key"], *from_environment)
+        return cls(**options)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The engine's argument parser, one option for each field of `Launch`."""
+    result = argparse.ArgumentParser(
+        prog="pagefleet_engine",
+        description="Pagefleet's paged-KV inference engine with an OpenAI API.",
+        allow_abbrev=False,
+    )
+    for spec in fields(Launch):
+        options: dict[str, Any] = dict(spec.metadata)
+        help_text = options.pop("help")
+        flag = f"--{spec.name.replace('_', '-')}"
+        if spec.name == "model":
+            result.add_argument(flag, required=True, metavar="URI", help=help_text)
+        elif spec.name == "api_key":
+            result.add_argument(flag, action="append", default=[], metavar="KEY", help=help_text)
+        elif spec.default is True:
+            result.add_argument(flag, action=argparse.BooleanOptionalAction, default=True, help=help_text)
+        else:
+            shown = "" if spec.default is None else f" (default {spec.default})"
+            result.add_argument(flag, default=spec.default, help=f"{help_text}{shown}", **options)
+    return result

@@ -1,0 +1,62 @@
+"""Kubernetes quantities ("512Mi", "0.5", "2e3") as exact numbers.
+
+Source: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+"""
+
+import re
+from decimal import Decimal
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator
+
+PATTERN = r"^[+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+|[KMGTPE]i|[numkMGTPE])?$"
+_SYNTAX = re.compile(PATTERN)
+_SUFFIXES = {
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    "k": Decimal(10**3),
+    "M": Decimal(10**6),
+    "G": Decimal(10**9),
+    "T": Decimal(10**12),
+    "P": Decimal(10**15),
+    "E": Decimal(10**18),
+    "Ki": Decimal(2**10),
+    "Mi": Decimal(2**20),
+    "Gi": Decimal(2**30),
+    "Ti": Decimal(2**40),
+    "Pi": Decimal(2**50),
+    "Ei": Decimal(2**60),
+}
+
+
+def parse(text: str) -> Decimal:
+    """The number that a non-negative Kubernetes quantity stands for.
+
+    Raises ValueError, naming the text and an example, when it is not one.
+    """
+    match = _SYNTAX.match(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a quantity; write a number such as '512Mi', '2Gi' or '0.5'")
+    number, suffix = match.group(1), match.group(3) or ""
+    if suffix[:1] in ("e", "E") and suffix not in _SUFFIXES:
+        return Decimal(number + suffix)
+    return Decimal(number) * _SUFFIXES.get(suffix, Decimal(1))
+
+
+def to_bytes(text: str) -> int:
+    """Whole bytes in a quantity, rounded down. Raises ValueError as `parse` does."""
+    return int(parse(text))
+
+
+def _checked(text: str) -> str:
+    parse(text)
+    return text
+
+
+def _as_text(value: object) -> object:
+    return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+
+Quantity = Annotated[str, BeforeValidator(_as_text), AfterValidator(_checked)]
+"""A quantity kept as its text; a bare YAML number is accepted as its text."""

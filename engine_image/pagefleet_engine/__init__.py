@@ -1,0 +1,1 @@
+"""Pagefleet's paged-KV inference engine."""

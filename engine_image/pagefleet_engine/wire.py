@@ -1,0 +1,111 @@
+"""What the API process and the core process say to each other: msgpack frames over a local stream socket.
+
+A frame is a 4-byte big-endian length and that many bytes of msgpack. Each side sends what it has once a
+step, so a frame carries lists.
+"""
+
+import msgspec
+
+from pagefleet_engine.steps import Sampling, TokenLogprobs
+
+FRAME_HEADER_BYTES = 4
+
+
+class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
+    """One sequence to generate. The API process has checked that it can fit (`scheduler.admission`).
+
+    `request_id` is unique for the life of the core. `cache_salt` keeps tenants' prefixes apart.
+    """
+
+    request_id: int
+    prompt_token_ids: tuple[int, ...]
+    max_tokens: int
+    sampling: Sampling
+    stop_token_ids: tuple[int, ...] = ()
+    prompt_logprobs: int | None = None
+    cache_salt: str = ""
+
+
+class Abort(msgspec.Struct, frozen=True, tag="abort"):
+    """Forget these; unknown and finished ids are no error."""
+
+    request_ids: tuple[int, ...]
+
+
+ToCore = Submit | Abort
+
+
+class TokenEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """News of one request: a token, prompt log-probabilities, the end, or several of these at once.
+
+    `finish_reason` is "stop" (a stop token, which is in `token_id`), "length", "abort" or "error".
+    """
+
+    request_id: int
+    token_id: int | None = None
+    logprobs: TokenLogprobs | None = None
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    finish_reason: str | None = None
+    error: str | None = None
+    cached_prompt_tokens: int | None = None
+    """Prompt tokens taken from the prefix cache; with the first event after the first admission."""
+
+
+class StepTimes(msgspec.Struct, frozen=True):
+    """Seconds of one step by phase, and its size."""
+
+    schedule_s: float
+    forward_s: float
+    batch_tokens: int
+    prefill_tokens: int
+
+
+class CoreStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The core's state after a scheduling pass; totals count from its start."""
+
+    running: int
+    waiting: int
+    queued_prompt_tokens: int
+    blocks_used: int
+    blocks_cached: int
+    blocks_free: int
+    blocks_leaked: int
+    prompt_tokens_computed_total: int
+    prompt_tokens_cached_total: int
+    prefix_queries_total: int
+    prefix_hits_total: int
+    preemptions_total: int
+    block_allocation_failures_total: int
+    steps_total: int
+    seconds_since_last_step: float
+
+
+class CoreReady(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
+    """The model is loaded and has produced a first real token."""
+
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    block_size: int
+    num_blocks: int
+    dtype: str
+    device: str
+    memory_bytes: dict[str, int]
+    startup_phase_s: dict[str, float]
+
+
+class CoreFailed(msgspec.Struct, frozen=True, tag="failed"):
+    """The core cannot start or go on; the process ends after this."""
+
+    message: str
+
+
+class StepReport(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
+    """News after a step, or a heartbeat with no events at least every half second, idle or loading."""
+
+    events: tuple[TokenEvent, ...] = ()
+    status: CoreStatus | None = None
+    times: tuple[StepTimes, ...] = ()
+
+
+FromCore = CoreReady | CoreFailed | StepReport
