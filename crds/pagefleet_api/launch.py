@@ -8,7 +8,7 @@ from typing import Any
 from pagefleet_api import labels, quantity
 
 DEVICES = ("auto", "cpu", "cuda")
-DTYPES = ("auto", "float32", "bfloat16", "float16")
+DTYPES = ("auto", "float32", "bfloat16")
 
 
 def _flag(help_text: str, default: Any, **options: Any) -> Any:

@@ -1,0 +1,65 @@
+"""Condition types, reasons and Event names: API, so that alerts and scripts may match on them."""
+
+from enum import StrEnum
+
+
+class ConditionType(StrEnum):
+    """Positive conditions; `RECONCILING` and `STALLED` exist only while true, as kstatus reads them."""
+
+    READY = "Ready"
+    SCALING_ACTIVE = "ScalingActive"
+    ABLE_TO_SCALE = "AbleToScale"
+    SCALING_LIMITED = "ScalingLimited"
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
+
+
+class Reason(StrEnum):
+    """Why a condition is as it is."""
+
+    # Ready
+    SERVING = "Serving"
+    PAUSED = "Paused"
+    STARTING = "Starting"
+    UNSCHEDULABLE = "Unschedulable"
+    IMAGE_PULL_FAILED = "ImagePullFailed"
+    CRASH_LOOP = "CrashLoop"
+    OUT_OF_MEMORY = "OutOfMemory"
+    ENGINE_UNREADY = "EngineUnready"
+    INVALID_SPEC = "InvalidSpec"
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    NAME_CONFLICT = "NameConflict"
+    # Reconciling, Stalled
+    ROLLING_OUT = "RollingOut"
+    SCALING = "Scaling"
+    DRAINING = "Draining"
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+    APPLY_FAILED = "ApplyFailed"
+    # ScalingActive, AbleToScale, ScalingLimited
+    VALID_METRICS = "ValidMetrics"
+    METRICS_STALE = "MetricsStale"
+    METRICS_PARTIAL = "MetricsPartial"
+    WAITING_FOR_METRICS = "WaitingForMetrics"
+    READY_FOR_NEW_SCALE = "ReadyForNewScale"
+    STABILIZED = "Stabilized"
+    PENDING_PODS = "PendingPods"
+    ROLLOUT_IN_PROGRESS = "RolloutInProgress"
+    TOO_FEW_REPLICAS = "TooFewReplicas"
+    TOO_MANY_REPLICAS = "TooManyReplicas"
+    WITHIN_RANGE = "DesiredWithinRange"
+    REPLICAS_IGNORED = "ReplicasIgnored"
+    NOT_AUTOSCALED = "NotAutoscaled"
+
+
+class EventReason(StrEnum):
+    """Reasons of the Events on an InferenceService; one for each change, none for each tick."""
+
+    SCALED_UP = "ScaledUp"
+    SCALED_DOWN = "ScaledDown"
+    DRAINING = "Draining"
+    DRAINED = "Drained"
+    DRAIN_TIMED_OUT = "DrainTimedOut"
+    UNDRAINED = "Undrained"
+    READY = "Ready"
+    NOT_READY = "NotReady"
+    INVALID_SPEC = "InvalidSpec"

@@ -1,0 +1,351 @@
+"""The InferenceService resource as types; `crd` turns them into the CRD that the API server enforces.
+
+Only fields that work are here. Defaults that the operator fills in are pydantic's; the one that the API
+server must write (`spec.replicas`, since `/scale` needs a value there) is marked `SERVER_DEFAULT`.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, WithJsonSchema
+from pydantic.alias_generators import to_camel
+
+from pagefleet_api import labels
+from pagefleet_api.quantity import PATTERN as QUANTITY_PATTERN
+from pagefleet_api.quantity import Quantity
+
+SERVER_DEFAULT: dict[str, JsonValue] = {"x-server-default": True}
+
+
+def rules(*pairs: tuple[str, str]) -> dict[str, Any]:
+    """CEL rules for a schema: (expression that must hold, message that names the field and the way out)."""
+    return {"x-kubernetes-validations": [{"rule": rule, "message": message} for rule, message in pairs]}
+
+
+class InvalidService(ValueError):
+    """An object that is not a usable InferenceService; the text names each field and what it takes."""
+
+
+class Model(BaseModel):
+    """Base of every type here: camelCase on the wire, frozen, unknown fields ignored."""
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore")
+
+
+_INT_OR_STRING = {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]}
+SchemaQuantity = Annotated[Quantity, WithJsonSchema({**_INT_OR_STRING, "pattern": QUANTITY_PATTERN})]
+Seconds = Annotated[int, Field(ge=0, le=86_400)]
+Name = Annotated[str, Field(min_length=1, max_length=253)]
+
+_AUTO = "Auto"
+Share = Annotated[
+    str,
+    BeforeValidator(lambda value: str(value) if isinstance(value, int) else value),
+    Field(pattern=r"^(Auto|[0-9]{1,4}|([0-9]|[1-9][0-9]|100)%)$"),
+    WithJsonSchema({**_INT_OR_STRING, "pattern": r"^(Auto|[0-9]{1,4}|([0-9]|[1-9][0-9]|100)%)$"}),
+]
+"""A number of pods, a percentage, or Auto."""
+
+
+class ModelSource(Model):
+    """Where the weights come from."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            (
+                "self.uri.matches('^(pkg://[A-Za-z0-9._-]+|file:///.+)$')",
+                "model.uri must be pkg://PACKAGE (a model file in a Python package of the image) or file:///PATH "
+                "(a path in the image); other schemes are not available in this version",
+            )
+        )
+    )
+    uri: str = Field(min_length=1, max_length=2048, description="pkg://PACKAGE or file:///PATH in the image.")
+    served_name: str | None = Field(
+        None, min_length=1, max_length=253, description="The name that clients use. Default: the service's name."
+    )
+
+
+class KvCache(Model):
+    """The paged KV cache of each pod."""
+
+    size: SchemaQuantity | None = Field(
+        None, description="Memory for keys and values, for example 512Mi. Required when engine.device is cpu."
+    )
+
+
+class KeyRef(Model):
+    """One key of a ConfigMap in the service's namespace."""
+
+    name: Name
+    key: Name
+
+
+class ChatTemplate(Model):
+    """A Jinja chat template to use in place of the model's own."""
+
+    config_map_key_ref: KeyRef
+
+
+class SecretName(Model):
+    """A Secret in the service's namespace."""
+
+    name: Name
+
+
+class Runtime(StrEnum):
+    """Engines that this version can run."""
+
+    PAGEFLEET = "pagefleet"
+
+
+class Device(StrEnum):
+    """Where the model is computed."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+class Engine(Model):
+    """The inference server in each pod."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            (
+                "!has(self.device) || self.device != 'cuda'",
+                "engine.device: cuda is not available in this version; use cpu or auto",
+            ),
+            (
+                "!has(self.device) || self.device != 'cpu' || (has(self.kvCache) && has(self.kvCache.size))",
+                "engine.kvCache.size is required when engine.device is cpu, for example 512Mi",
+            ),
+        )
+    )
+    runtime: Runtime = Field(Runtime.PAGEFLEET, description="The engine. Default: pagefleet.")
+    image: str | None = Field(
+        None, min_length=1, max_length=1024, description="Default: the engine image of the chart."
+    )
+    device: Device = Field(Device.AUTO, description="auto or cpu. Default: auto.")
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="Number format of weights and cache; auto measures on a CPU. Default: auto."
+    )
+    max_model_len: int | None = Field(
+        None, ge=16, le=16_777_216, description="Longest prompt plus answer, in tokens. Default: the model's."
+    )
+    max_num_seqs: int = Field(256, ge=1, le=65_536, description="Requests that run at the same time. Default: 256.")
+    max_num_batched_tokens: int | None = Field(
+        None, ge=16, le=1_048_576, description="Tokens computed in one step. Default: 8192, on a CPU 512."
+    )
+    max_queued_requests: int = Field(
+        1024, ge=0, le=1_000_000, description="Requests that may wait; one more is refused with 429. Default: 1024."
+    )
+    kv_cache: KvCache = Field(default_factory=KvCache)
+    chat_template: ChatTemplate | None = None
+    api_keys_secret_ref: SecretName | None = Field(
+        None, description="Each value of this Secret is an API key; it reaches the engine through its environment."
+    )
+
+
+class Resources(Model):
+    """Compute resources of the engine container, as in a Pod."""
+
+    requests: dict[str, SchemaQuantity] = Field(default_factory=dict)
+    limits: dict[str, SchemaQuantity] = Field(default_factory=dict)
+
+
+class MetricType(StrEnum):
+    """What the autoscaler can watch."""
+
+    WAITING_REQUESTS = "WaitingRequests"
+    KV_CACHE_USAGE = "KVCacheUsage"
+    IN_FLIGHT_REQUESTS = "InFlightRequests"
+
+
+class MetricTarget(Model):
+    """What each pod should carry."""
+
+    average_value: SchemaQuantity | None = Field(None, description="Requests a pod, for example 4.")
+    average_utilization: int | None = Field(None, ge=1, le=100, description="Percent of the pod's KV cache.")
+
+
+class MetricSpec(Model):
+    """One metric with its target; the largest answer of all metrics wins."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            (
+                "self.type != 'KVCacheUsage' "
+                "|| (has(self.target.averageUtilization) && !has(self.target.averageValue))",
+                "autoscaling.metrics: KVCacheUsage takes target.averageUtilization (percent) alone",
+            ),
+            (
+                "self.type == 'KVCacheUsage' "
+                "|| (has(self.target.averageValue) && !has(self.target.averageUtilization))",
+                "autoscaling.metrics: WaitingRequests and InFlightRequests take target.averageValue "
+                "(requests a pod) alone",
+            ),
+            (
+                "!has(self.target.averageValue) || !(string(self.target.averageValue).matches('^[+]?[0.]+[a-zA-Z]*$'))",
+                "autoscaling.metrics: target.averageValue must be above 0",
+            ),
+        )
+    )
+    type: MetricType
+    target: MetricTarget
+
+
+class ScalingRules(Model):
+    """One direction of `behavior`, as in HorizontalPodAutoscaler v2."""
+
+    stabilization_window_seconds: int | None = Field(
+        None, ge=0, le=3600, description="Look back so long and take the calmest answer. Default: 0 up, 300 down."
+    )
+
+
+class Behavior(Model):
+    """How fast the answer may move, as in HorizontalPodAutoscaler v2."""
+
+    scale_up: ScalingRules = Field(default_factory=ScalingRules)
+    scale_down: ScalingRules = Field(default_factory=ScalingRules)
+
+
+class MissingMetrics(Model):
+    """What to do while pods give no samples."""
+
+    max_age_seconds: int = Field(30, ge=1, le=3600, description="Older samples count as missing. Default: 30.")
+    min_coverage: SchemaQuantity = Field(
+        "0.5", description="Share of pods with a sample, 0 to 1, below which nothing goes down. Default: 0.5."
+    )
+
+
+_DEFAULT_METRICS = (
+    MetricSpec(type=MetricType.WAITING_REQUESTS, target=MetricTarget(average_value="4")),
+    MetricSpec(type=MetricType.KV_CACHE_USAGE, target=MetricTarget(average_utilization=75)),
+)
+
+
+class Autoscaling(Model):
+    """Replicas that follow the load; absent means fixed replicas."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            (
+                "(has(self.minReplicas) ? self.minReplicas : 1) <= self.maxReplicas",
+                "autoscaling.minReplicas must not be above autoscaling.maxReplicas",
+            ),
+            (
+                "!has(self.minReplicas) || self.minReplicas >= 1",
+                "autoscaling.minReplicas: 0 is not available in this version; use 1 or more",
+            ),
+        )
+    )
+    min_replicas: int = Field(1, ge=0, le=10_000, description="Fewest replicas. Default: 1.")
+    max_replicas: int = Field(ge=1, le=10_000, description="Most replicas.")
+    metrics: tuple[MetricSpec, ...] = Field(
+        _DEFAULT_METRICS,
+        min_length=1,
+        max_length=3,
+        description="Default: WaitingRequests 4 and KVCacheUsage 75.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    )
+    behavior: Behavior = Field(default_factory=Behavior)
+    missing_metrics: MissingMetrics = Field(default_factory=MissingMetrics)
+
+
+class Drain(Model):
+    """How a pod leaves."""
+
+    timeout_seconds: Seconds = Field(600, description="Time that running answers get to finish. Default: 600.")
+
+
+class Rollout(Model):
+    """How a change of the pods is rolled out."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            (
+                "!(has(self.maxSurge) && has(self.maxUnavailable) && string(self.maxSurge) in ['0', '0%'] "
+                "&& string(self.maxUnavailable) in ['0', '0%'])",
+                "rollout.maxSurge and rollout.maxUnavailable must not both be 0: no pod could ever be replaced",
+            )
+        )
+    )
+    max_surge: Share = Field(
+        _AUTO, description="Pods above the wanted number. Auto: 1 while it can be placed, else 0. Default: Auto."
+    )
+    max_unavailable: Share = Field(
+        _AUTO,
+        description="Pods below the wanted number. Auto: 0 while a surge pod can be placed, else 1. Default: Auto.",
+    )
+    progress_deadline_seconds: int = Field(
+        3600, ge=1, le=86_400, description="Without progress for so long, the service is Stalled. Default: 3600."
+    )
+
+
+class Spec(Model):
+    """What the user asks for."""
+
+    model: ModelSource
+    engine: Engine = Field(default_factory=Engine)
+    resources: Resources = Field(default_factory=Resources)
+    replicas: int = Field(
+        1,
+        ge=0,
+        le=10_000,
+        description="Fixed number of pods; 0 pauses; ignored while autoscaling is set.",
+        json_schema_extra=SERVER_DEFAULT,
+    )
+    autoscaling: Autoscaling | None = None
+    drain: Drain = Field(default_factory=Drain)
+    rollout: Rollout = Field(default_factory=Rollout)
+
+
+class InferenceService(Model):
+    """One service, parsed: what the operator works with."""
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    deleting: bool
+    spec: Spec
+
+    @classmethod
+    def parse(cls, body: Any) -> Self:
+        """Read an object as the API server gives it.
+
+        Raises InvalidService, with one line a field, when the spec cannot be used.
+        """
+        meta = body["metadata"]
+        try:
+            spec = Spec.model_validate(body.get("spec") or {})
+        except ValidationError as error:
+            raise InvalidService(describe(error, "spec")) from error
+        return cls(
+            namespace=meta["namespace"],
+            name=meta["name"],
+            uid=meta["uid"],
+            generation=meta.get("generation", 1),
+            deleting=meta.get("deletionTimestamp") is not None,
+            spec=spec,
+        )
+
+    @property
+    def child_name(self) -> str:
+        """Name of the Deployment, the Service and the ServiceAccount."""
+        return labels.child_name(self.name)
+
+    @property
+    def served_name(self) -> str:
+        """The model name that clients use."""
+        return self.spec.model.served_name or self.name
+
+
+def describe(error: ValidationError, root: str) -> str:
+    """One line for each problem: the field's path, what is wrong, and the value that was given."""
+    lines = []
+    for problem in error.errors(include_url=False, include_context=False):
+        path = ".".join(str(part) for part in (root, *problem["loc"]))
+        given = "" if problem["type"] == "missing" else f" (given: {problem['input']!r})"
+        lines.append(f"{path}: {problem['msg']}{given}")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""The Kubernetes operator: turns InferenceServices into engine pods at the right number."""
