@@ -1,0 +1,73 @@
+"""The block table of one sequence."""
+
+from collections.abc import Sequence
+
+from pagefleet_api.sizing import BLOCK_TOKENS, blocks_for
+
+from pagefleet_engine.kv import digests
+from pagefleet_engine.kv.pool import BlockPool
+
+
+class BlockTable:
+    """The blocks that one sequence references, in the order of its positions.
+
+    `blocks` is a tuple that is replaced when it grows, so a step plan can carry it as it is;
+    `capacity_tokens` is the number of positions that it covers.
+    """
+
+    __slots__ = ("_cache_salt", "_digests", "_pool", "_published_blocks", "blocks", "capacity_tokens")
+
+    def __init__(self, pool: BlockPool, cache_salt: str) -> None:
+        self._pool = pool
+        self._cache_salt = cache_salt
+        self._digests: list[bytes] = []
+        self._published_blocks = 0
+        self.blocks: tuple[int, ...] = ()
+        self.capacity_tokens = 0
+
+    def fill(self, token_ids: Sequence[int], readable_tokens: int, headroom_blocks: int) -> int | None:
+        """Give an empty table blocks for all of `token_ids`, known prefixes first.
+
+        Of the first `readable_tokens` tokens whole blocks may come from the prefix cache;
+        `headroom_blocks` blocks must stay available. Returns how many tokens need not be computed, or None
+        while the pool cannot hold the rest; nothing changes unless all fit.
+        """
+        readable_blocks = readable_tokens // BLOCK_TOKENS
+        digests.extend(self._digests, self._cache_salt, token_ids, readable_blocks)
+        shared = self._pool.match(self._digests[:readable_blocks])
+        blocks = self._pool.reserve(shared, blocks_for(len(token_ids)) - len(shared), headroom_blocks)
+        if blocks is None:
+            return None
+        self.blocks = tuple(blocks)
+        self.capacity_tokens = len(blocks) * BLOCK_TOKENS
+        self._published_blocks = len(shared)
+        return len(shared) * BLOCK_TOKENS
+
+    def grow(self) -> bool:
+        """Add one block; False while the pool has none."""
+        block = self._pool.take()
+        if block is None:
+            return False
+        self.blocks = (*self.blocks, block)
+        self.capacity_tokens += BLOCK_TOKENS
+        return True
+
+    def publish(self, token_ids: Sequence[int], computed_tokens: int) -> None:
+        """Let others find the blocks that the first `computed_tokens` tokens fill."""
+        full_blocks = computed_tokens // BLOCK_TOKENS
+        digests.extend(self._digests, self._cache_salt, token_ids, full_blocks)
+        for index in range(self._published_blocks, full_blocks):
+            self._pool.publish(self.blocks[index], self._digests[index])
+        self._published_blocks = max(self._published_blocks, full_blocks)
+
+    def release(self) -> None:
+        """Give all blocks back; what was published stays findable until its block is taken."""
+        self._pool.release(self.blocks)
+        self.blocks = ()
+        self.capacity_tokens = 0
+        self._published_blocks = 0
+
+    def discard(self) -> None:
+        """Give all blocks back and let nobody read them again: what they hold may be wrong."""
+        self._pool.forget(self.blocks)
+        self.release()

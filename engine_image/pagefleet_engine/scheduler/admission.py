@@ -1,0 +1,70 @@
+"""Which requests can never run here, and why; the API process asks before it accepts, the core once more."""
+
+from typing import NamedTuple
+
+from pagefleet_api.sizing import BLOCK_TOKENS
+
+
+class Refusal(NamedTuple):
+    """Why a request cannot run: `reason` for metrics, a sentence with numbers, the parameter at fault."""
+
+    reason: str
+    message: str
+    param: str
+
+
+class Capacity(NamedTuple):
+    """What bounds a single request: the model's window, the whole KV pool, the vocabulary."""
+
+    max_model_len: int
+    num_blocks: int
+    vocab_size: int
+
+    @property
+    def window_tokens(self) -> int:
+        """See `window`."""
+        return window(self.max_model_len, self.num_blocks)
+
+
+def window(max_model_len: int, num_blocks: int) -> int:
+    """Most tokens, prompt and answer together, that one request can have: the model's or the pool's."""
+    return min(max_model_len, num_blocks * BLOCK_TOKENS)
+
+
+def answer_room(prompt_tokens: int, window_tokens: int) -> int:
+    """Most tokens that can be generated after the prompt: `max_tokens` where a client gave none."""
+    return max(window_tokens - prompt_tokens, 0)
+
+
+def refusal(prompt_tokens: int, max_tokens: int | None, max_model_len: int, num_blocks: int) -> Refusal | None:
+    """Why a request of this size cannot run even alone, or None when it can.
+
+    `max_tokens` None means as many as fit, and at least one must; 0 means that only the prompt is scored,
+    so the prompt may fill the window.
+    """
+    room = window(max_model_len, num_blocks)
+    limit = f"{room} tokens ({_bound(max_model_len, num_blocks)})"
+    if prompt_tokens == 0:
+        return Refusal("prompt_empty", "The prompt is empty: it must have at least one token.", "prompt")
+    if prompt_tokens > room or (prompt_tokens == room and max_tokens != 0):
+        return Refusal(
+            "prompt_too_long",
+            f"The prompt has {prompt_tokens} tokens; this server's window is {limit} and must hold the answer too.",
+            "prompt",
+        )
+    if max_tokens is not None and prompt_tokens + max_tokens > room:
+        return Refusal(
+            "max_tokens_too_large",
+            f"The prompt has {prompt_tokens} tokens and max_tokens is {max_tokens}, "
+            f"{prompt_tokens + max_tokens} together; this server's window is {limit}. "
+            f"At most {answer_room(prompt_tokens, room)} tokens can be generated after this prompt.",
+            "max_tokens",
+        )
+    return None
+
+
+def _bound(max_model_len: int, num_blocks: int) -> str:
+    pool_tokens = num_blocks * BLOCK_TOKENS
+    if pool_tokens < max_model_len:
+        return f"the KV cache of {num_blocks} blocks; the model could take {max_model_len}"
+    return "the model's context length"
