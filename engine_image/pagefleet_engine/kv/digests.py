@@ -23,7 +23,7 @@ def root(cache_salt: str) -> bytes:
 def extend(digests: list[bytes], cache_salt: str, token_ids: Sequence[int], blocks: int) -> None:
     """Lengthen `digests` in place until it names the first `blocks` blocks of `token_ids`.
 
-    Those blocks must be full; token ids are 0 .. 2³² − 1.
+    Those blocks must be full; token ids are 0 .. 2³² - 1.
     """
     if len(digests) >= blocks:
         return

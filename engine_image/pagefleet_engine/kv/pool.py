@@ -17,7 +17,7 @@ class PoolCheck(NamedTuple):
 
 
 class BlockPool:
-    """Reference counts, the free list and the prefix index over blocks 0 .. `num_blocks` − 1."""
+    """Reference counts, the free list and the prefix index over blocks 0 .. `num_blocks` - 1."""
 
     __slots__ = ("_block_of", "_cached", "_digest_of", "_next", "_previous", "_references", "available", "num_blocks")
 
@@ -30,8 +30,8 @@ class BlockPool:
         self._block_of: dict[bytes, int] = {}
         self._cached = 0
         # Index `num_blocks` is the list's sentinel: its next is the head, its previous the tail.
-        self._next = [*range(1, num_blocks + 1), 0]
-        self._previous = [num_blocks, *range(num_blocks)]
+        self._next: list[int] = [*range(1, num_blocks + 1), 0]
+        self._previous: list[int] = [num_blocks, *range(num_blocks)]
 
     @property
     def used(self) -> int:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from pagefleet_api.sizing import BLOCK_TOKENS, blocks_for
-
 from pagefleet_engine.kv import digests
 from pagefleet_engine.kv.pool import BlockPool
 
@@ -58,7 +57,7 @@ class BlockTable:
         digests.extend(self._digests, self._cache_salt, token_ids, full_blocks)
         for index in range(self._published_blocks, full_blocks):
             self._pool.publish(self.blocks[index], self._digests[index])
-        self._published_blocks = max(self._published_blocks, full_blocks)
+        self._published_blocks = full_blocks
 
     def release(self) -> None:
         """Give all blocks back; what was published stays findable until its block is taken."""

@@ -1,0 +1,108 @@
+"""Scheduler and `ChainRunner` turned step by step, with every promise checked on the way."""
+
+from collections.abc import Iterable
+
+from pagefleet_engine.scheduler.admission import Capacity
+from pagefleet_engine.scheduler.fcfs import Scheduler
+from pagefleet_engine.steps import Sampling, StepPlan, TokenLogprobs
+from pagefleet_engine.wire import Submit, TokenEvent
+from tests.pagefleet_engine.core.chain_runner import VOCAB_SIZE, ChainRunner
+
+
+def submit(
+    request_id: int,
+    prompt: Iterable[int],
+    max_tokens: int,
+    *,
+    stop: tuple[int, ...] = (),
+    prompt_logprobs: int | None = None,
+    salt: str = "",
+    seed: int = 0,
+) -> Submit:
+    """A request in one line."""
+    return Submit(
+        request_id=request_id,
+        prompt_token_ids=tuple(prompt),
+        max_tokens=max_tokens,
+        sampling=Sampling(seed=seed, temperature=0.0),
+        stop_token_ids=stop,
+        prompt_logprobs=prompt_logprobs,
+        cache_salt=salt,
+    )
+
+
+class Rig:
+    """One scheduler with its runner; collects what each request was told."""
+
+    def __init__(
+        self,
+        num_blocks: int = 64,
+        *,
+        max_num_seqs: int = 8,
+        max_num_batched_tokens: int = 64,
+        max_model_len: int = 4096,
+        check: bool = True,
+    ) -> None:
+        self.scheduler = Scheduler(
+            Capacity(max_model_len, num_blocks, VOCAB_SIZE), max_num_seqs, max_num_batched_tokens
+        )
+        self.runner = ChainRunner(num_blocks)
+        self.max_num_seqs = max_num_seqs
+        self.max_num_batched_tokens = max_num_batched_tokens
+        self.check = check
+        self.tokens: dict[int, list[int]] = {}
+        self.scored: dict[int, list[TokenLogprobs]] = {}
+        self.cached: dict[int, int] = {}
+        self.ends: dict[int, TokenEvent] = {}
+        self.plans: list[StepPlan] = []
+
+    def submit(self, *requests: Submit) -> None:
+        """Queue requests."""
+        for request in requests:
+            self.scheduler.submit(request)
+
+    def plan(self) -> StepPlan | None:
+        """One pass, with its limits checked."""
+        plan = self.scheduler.schedule()
+        if plan is not None:
+            assert 0 < plan.batch_tokens <= self.max_num_batched_tokens
+            assert len(plan.sequences) <= self.max_num_seqs
+            self.plans.append(plan)
+        return plan
+
+    def step(self) -> bool:
+        """One round; False when nothing was computed."""
+        plan = self.plan()
+        if plan is not None:
+            self.scheduler.complete(plan, self.runner.execute(plan))
+        self.read_events()
+        self.verify()
+        return plan is not None
+
+    def run(self, max_steps: int = 100_000) -> None:
+        """Rounds until all is finished."""
+        for _ in range(max_steps):
+            if not self.step():
+                break
+        assert not self.scheduler.has_work, "the engine is stuck or starves somebody"
+        assert self.scheduler.snapshot().running == 0
+        assert self.scheduler.snapshot().blocks_used == 0
+
+    def read_events(self) -> None:
+        """Take the news; nobody is told anything after the end."""
+        for event in self.scheduler.drain_events():
+            assert event.request_id not in self.ends, "news after the end"
+            if event.token_id is not None:
+                self.tokens.setdefault(event.request_id, []).append(event.token_id)
+            self.scored.setdefault(event.request_id, []).extend(event.prompt_logprobs)
+            if event.cached_prompt_tokens is not None:
+                assert event.request_id not in self.cached, "told twice"
+                self.cached[event.request_id] = event.cached_prompt_tokens
+            if event.finish_reason is not None:
+                self.ends[event.request_id] = event
+
+    def verify(self) -> None:
+        """The pool's books are right."""
+        if self.check:
+            result = self.scheduler.check()
+            assert result == (0, ()), result

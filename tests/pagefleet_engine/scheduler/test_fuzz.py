@@ -1,0 +1,97 @@
+"""What must hold for any traffic: right answers, no leak, no stuck request, budgets kept."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pagefleet_engine.wire import Submit
+from tests.pagefleet_engine.core.chain_runner import expected_answer, expected_prompt_logprobs
+from tests.pagefleet_engine.core.engine_rig import Rig, submit
+
+PREFIXES = [tuple(range(base, base + 40)) for base in (0, 100, 200)]
+
+
+def random_request(dice: random.Random, request_id: int, most_tokens: int) -> Submit:
+    prefix = dice.choice(PREFIXES)[: dice.choice((0, 1, 15, 16, 17, 32, 40))]
+    prompt = (*prefix, *(dice.randrange(997) for _ in range(dice.choice((1, 2, 14, 15, 16, 17, 30)))))
+    return submit(
+        request_id,
+        prompt[: most_tokens // 2],
+        min(dice.choice((0, 1, 2, 15, 16, 17, 33, 64)), most_tokens // 2),
+        stop=tuple(dice.randrange(997) for _ in range(dice.choice((0, 0, 20)))),
+        prompt_logprobs=dice.choice((None, None, None, 0, 2)),
+        salt=dice.choice(("", "", "other")),
+        seed=dice.randrange(3),
+    )
+
+
+def assert_right(rig: Rig, request: Submit) -> None:
+    end = rig.ends[request.request_id]
+    told = rig.tokens.get(request.request_id, [])
+    prompt = request.prompt_token_ids
+    wanted = expected_answer(prompt, request.max_tokens, request.sampling.seed, request.stop_token_ids)
+    scored = rig.scored.get(request.request_id, [])
+    wanted_scores = [] if request.prompt_logprobs is None else expected_prompt_logprobs(prompt)
+    if end.finish_reason in {"abort", "error"}:
+        assert told == wanted[: len(told)]
+        assert scored == wanted_scores[: len(scored)]
+        return
+    assert told == wanted
+    assert scored == wanted_scores
+    stopped = bool(told) and told[-1] in request.stop_token_ids
+    assert end.finish_reason == ("stop" if stopped else "length")
+    assert request.request_id in rig.cached
+
+
+def play(dice: random.Random, operations: int, *, aborts: bool = True) -> Rig:
+    num_blocks = dice.choice((5, 8, 16, 40))
+    rig = Rig(
+        num_blocks,
+        max_num_seqs=dice.choice((1, 3, 8)),
+        max_num_batched_tokens=dice.choice((1, 7, 16, 33, 128)),
+        max_model_len=dice.choice((48, 4096)),
+    )
+    most_tokens = min(num_blocks * 16, 48 if dice.random() < 0.3 else 128)
+    requests: list[Submit] = []
+    for _ in range(operations):
+        what = dice.random()
+        if what < 0.25:
+            requests.append(random_request(dice, len(requests), most_tokens))
+            rig.submit(requests[-1])
+        elif what < 0.3 and aborts:
+            rig.scheduler.abort(dice.choices(range(len(requests) + 2), k=dice.choice((1, 3))))
+        elif what < 0.35 and aborts:
+            # Abort and failure while a step is being computed.
+            plan = rig.plan()
+            if plan is None:
+                continue
+            rig.runner.failing = set(dice.sample(range(len(requests)), k=dice.choice((0, 0, 1))))
+            rig.scheduler.abort(dice.choices(range(len(requests)), k=2))
+            results = rig.runner.execute(plan)
+            if dice.random() < 0.2:
+                rig.scheduler.fail(plan, "the step failed")
+            else:
+                rig.scheduler.complete(plan, results)
+            rig.runner.failing = set()
+            rig.read_events()
+        else:
+            rig.step()
+        rig.verify()
+    rig.run()
+    assert len(rig.ends) == len(requests)
+    for request in requests:
+        assert_right(rig, request)
+    return rig
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_thousand_random_operations_leave_every_answer_right_and_no_block_lost(seed: int) -> None:
+    play(random.Random(seed), 1000)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 120))
+def test_short_random_histories_hold_every_promise(seed: int, operations: int) -> None:
+    play(random.Random(seed), operations)
