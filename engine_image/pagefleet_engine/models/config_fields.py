@@ -1,0 +1,63 @@
+"""Typed reading of a model's configuration; what is missing or odd is refused by name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pagefleet_engine.models.errors import ModelUnsupported
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The values of one configuration; `origin` names it in errors."""
+
+    origin: str
+    values: Mapping[str, Any]
+
+    def has(self, name: str) -> bool:
+        """Whether `name` is there and not null."""
+        return self.values.get(name) is not None
+
+    def count(self, name: str, default: int | None = None) -> int:
+        """A whole number of at least 1."""
+        value = self.values.get(name)
+        value = default if value is None else value
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise self.refusal(name, "a whole number of at least 1 is needed")
+        return value
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """A finite number above 0."""
+        value = self.values.get(name)
+        value = default if value is None else value
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < float("inf"):
+            raise self.refusal(name, "a number above 0 is needed")
+        return float(value)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """True or false."""
+        value = self.values.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.refusal(name, "true or false is needed")
+        return value
+
+    def token_ids(self, name: str) -> tuple[int, ...]:
+        """One token id or a list of them; empty when absent."""
+        value = self.values.get(name)
+        listed = [] if value is None else value if isinstance(value, list) else [value]
+        if any(not isinstance(item, int) or isinstance(item, bool) or item < 0 for item in listed):
+            raise self.refusal(name, "a token id or a list of them is needed")
+        return tuple(listed)
+
+    def only(self, name: str, *allowed: Any) -> None:
+        """Refuse every value but `allowed`; absent is fine."""
+        if self.has(name) and self.values[name] not in allowed:
+            choices = " or ".join(repr(value) for value in allowed)
+            raise self.refusal(name, f"this engine runs only {choices}")
+
+    def refusal(self, name: str, reason: str) -> ModelUnsupported:
+        """The error for a field: its name, its value and what was expected."""
+        said = repr(self.values[name]) if name in self.values else "absent"
+        return ModelUnsupported(f"{self.origin}: {name} is {said}; {reason}")
