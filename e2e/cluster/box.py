@@ -1,0 +1,186 @@
+"""A box: a whole cluster on this machine, started and stopped by one process at a time."""
+
+import contextlib
+import datetime as dt
+import fcntl
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from e2e.cluster import control, host, node, node_images, pki
+from e2e.cluster.binaries import cached_binaries
+from e2e.cluster.errors import BoxError
+from e2e.cluster.kube import ApiServer
+from e2e.cluster.layout import CLUSTER, MAX_NODES, Folders, Layout, NodeLayout
+from e2e.cluster.processes import Processes
+
+
+class Box:
+    """The cluster whose state is in one folder. Every call may be made from another process than the one before."""
+
+    def __init__(self, folders: Folders, layout: Layout) -> None:
+        self.folders, self.layout = folders, layout
+        self.processes = Processes(folders.processes, folders.log)
+
+    @classmethod
+    def at(cls, state: Path, layout: Layout = CLUSTER) -> "Box":
+        """The box below `state` (absolute, made when needed); nothing is started.
+
+        Raises:
+            BoxError: the path is relative; the nodes' mounts need an absolute one.
+        """
+        if not state.is_absolute():
+            raise BoxError(f"the state folder must be absolute, not {state}")
+        return cls(Folders(state / "cluster" if layout.bridge else state / "apiserver"), layout)
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's credentials."""
+        return self.folders.kubeconfig("admin")
+
+    def bin(self, name: str) -> Path:
+        """`kubectl`, `helm`, `hyperkube` or `coredns`; BoxError while they are not built."""
+        return cached_binaries() / name
+
+    def nodes(self) -> list[str]:
+        """The nodes that were started and not stopped, dead or alive."""
+        names = {f"node{number}" for number in range(1, MAX_NODES + 1)}
+        return [name for name in self.processes.names() if name in names]
+
+    def alive(self) -> bool:
+        """Whether everything that was started still runs."""
+        names = self.processes.names()
+        return set(control.API) <= set(names) and all(self.processes.running(name) for name in names)
+
+    def up(self, nodes: int = 2, *, controllers: bool = True) -> None:
+        """Start whatever does not run and wait until it works; a box that runs is left as it is.
+
+        nodes: 0 starts the control plane alone; then without `controllers` there is only an API server.
+
+        Raises:
+            BoxError: something does not start or is not ready in time; the text ends with its log.
+        """
+        if not 0 <= nodes <= MAX_NODES or (nodes and self.layout.bridge is None):
+            raise BoxError(f"a box has 0 to {MAX_NODES} nodes, and none without a bridge")
+        with self._exclusively():
+            if self.layout.bridge is not None:
+                host.require_root()
+                host.save(self.folders)
+                host.connect_bridge(self.layout)
+            pki.create(self.layout, self.folders)
+            plane = self._control_plane()
+            server = plane.start_api()
+            if controllers or nodes:
+                plane.start_controllers(server)
+            if nodes:
+                plane.start_dns(server)
+                self._start_nodes(server, [f"node{number}" for number in range(1, nodes + 1)])
+
+    def down(self) -> None:
+        """Stop everything of this box, put the host back and delete the state. Without a box it does nothing."""
+        if not self.folders.root.exists():
+            return
+        with self._exclusively():
+            self.processes.kill(*self.processes.names())
+            if self.layout.bridge is not None:
+                host.disconnect(self.layout)
+                host.remove_cgroup(self.layout.cgroup)
+                host.restore(self.folders)
+            shutil.rmtree(self.folders.root)
+
+    def kill_node(self, name: str) -> None:
+        """Node loss: all of its processes end at once, and nobody is told."""
+        node.stop(self._node(name), self.processes)
+
+    def start_node(self, name: str) -> None:
+        """Bring a lost node back (or a new one in) and wait until it is ready; a living one is left alone."""
+        with self._exclusively():
+            self._start_nodes(self.api(), [name])
+
+    def node_exec(self, name: str, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        """Run `argv` inside the node's namespaces; the result as it comes, whatever its exit status."""
+        pid = node.init_pid(self._node(name), self.processes)
+        if pid is None:
+            raise BoxError(f"{name} is down")
+        enter = ["nsenter", f"--target={pid}", "--mount", "--pid", "--net", "--uts", "--wd=/", "--"]
+        return subprocess.run([*enter, *argv], capture_output=True, text=True, check=False)
+
+    def stop_apiserver(self) -> None:
+        """The API server goes away at once; its data and everything else stay."""
+        self.processes.kill("kube-apiserver")
+
+    def start_apiserver(self) -> None:
+        """The API server is back and ready."""
+        self._control_plane().start_api()
+
+    def kubectl(self, *argv: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        """kubectl as the administrator, with its output captured; the exit status is the caller's to judge."""
+        command = [str(self.bin("kubectl")), f"--kubeconfig={self.kubeconfig}", *argv]
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+
+    def load_images(self) -> None:
+        """Bring the built images into every running node; what a node has already is not sent again."""
+        with self._exclusively():
+            self._load_images(self.nodes())
+
+    def api(self) -> ApiServer:
+        return ApiServer(self.kubeconfig)
+
+    def _node(self, name: str) -> NodeLayout:
+        try:
+            return self.layout.node(name)
+        except KeyError:
+            raise BoxError(f"no node is called {name}: they are node1 to node{MAX_NODES}") from None
+
+    def _control_plane(self) -> control.ControlPlane:
+        return control.ControlPlane(self.layout, self.folders, self.processes, cached_binaries())
+
+    def _start_nodes(self, server: ApiServer, names: Sequence[str]) -> None:
+        fresh = [name for name in names if not self.processes.running(name)]
+        # a name that the server knows already may look ready from its last life
+        stale_until = {name: dt.datetime.now(dt.UTC) for name in fresh if server.get(f"/api/v1/nodes/{name}")}
+        for name in fresh:
+            node.start(self._node(name), self.folders, self.processes, self.bin("hyperkube"))
+        self._load_images(fresh)
+        for name in names:
+            self._wait_until_ready(server, name, stale_until.get(name))
+
+    def _load_images(self, names: Sequence[str]) -> None:
+        with ThreadPoolExecutor(MAX_NODES) as pool:
+            list(pool.map(lambda name: node_images.load(self._node(name), self.folders, self.processes), names))
+
+    def _wait_until_ready(
+        self, server: ApiServer, name: str, stale_until: dt.datetime | None, timeout_s: float = 90
+    ) -> None:
+        """Ready, and where old data may say so, by a lease renewed since `stale_until`."""
+        deadline_s = time.monotonic() + timeout_s
+        while not (_is_ready(server, name) and (stale_until is None or _renewed(server, name, stale_until))):
+            if not self.processes.running(name) or time.monotonic() > deadline_s:
+                raise BoxError(f"{name} is not ready:\n{node.explain(self._node(name), self.processes)}")
+            time.sleep(0.1)
+
+    @contextlib.contextmanager
+    def _exclusively(self) -> Iterator[None]:
+        """One command at a time changes a box; a second one waits."""
+        self.folders.root.mkdir(parents=True, exist_ok=True)
+        lock = os.open(self.folders.root.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+
+def _renewed(server: ApiServer, name: str, since: dt.datetime) -> bool:
+    lease = server.get(f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}")
+    renewed = (lease or {}).get("spec", {}).get("renewTime")
+    return renewed is not None and dt.datetime.fromisoformat(renewed) > since
+
+
+def _is_ready(server: ApiServer, name: str) -> bool:
+    status = (server.get(f"/api/v1/nodes/{name}") or {}).get("status", {})
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", ()))

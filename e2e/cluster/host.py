@@ -1,0 +1,160 @@
+"""What a box changes on its host, and how each of it is put back: interfaces, routes, groups, sysctls, folders."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from e2e.cluster.errors import BoxError
+from e2e.cluster.layout import Folders, Layout, NodeLayout
+
+CGROUPS = Path("/sys/fs/cgroup")
+# the kubelet sets these for the whole machine
+SYSCTLS = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
+# a node binds folders of its own over these: they must exist
+MOUNT_POINTS = ("/var/lib/kubelet", "/var/lib/cni")
+
+
+def run(*argv: str, stdin: str | None = None) -> str:
+    """The output of a short command; BoxError with its own words when it fails."""
+    try:
+        result = subprocess.run(argv, input=stdin, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise BoxError(f"{argv[0]} is missing: run `python -m e2e.cluster prepare`") from error
+    if result.returncode:
+        raise BoxError(f"{' '.join(argv)}: {result.stderr.strip() or result.stdout.strip()}")
+    return result.stdout
+
+
+def require_root() -> None:
+    if os.geteuid() != 0:
+        raise BoxError("nodes need root (namespaces, interfaces, control groups): run this as root")
+
+
+def interface_exists(name: str) -> bool:
+    return Path("/sys/class/net", name).exists()
+
+
+def connect_bridge(layout: Layout) -> None:
+    if layout.bridge is None:
+        return
+    if not interface_exists(layout.bridge):
+        run("ip", "link", "add", layout.bridge, "type", "bridge")
+    run("ip", "address", "replace", f"{layout.host_address}/24", "dev", layout.bridge)
+    run("ip", "link", "set", layout.bridge, "up")
+
+
+def connect_node(node: NodeLayout, pid: int) -> None:
+    """A cable between the bridge and the network namespace of `pid`, with routes both ways.
+
+    The host's packet filter stays empty: the host reaches Services through the first node, whose kube-proxy
+    translates them.
+    """
+    box, cable = node.box, node.host_interface
+    if interface_exists(cable):
+        run("ip", "link", "delete", cable)
+    run("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
+    run("ip", "link", "set", cable, "master", str(box.bridge), "up")
+    inside = [
+        "link set lo up",
+        f"address add {node.address}/24 dev eth0",
+        "link set eth0 up",
+        f"route add default via {box.host_address}",
+        *(f"route add {other.pod_cidr} via {other.address}" for other in node.neighbours),
+    ]
+    run("nsenter", "--target", str(pid), "--net", "ip", "-batch", "-", stdin="\n".join(inside) + "\n")
+    run("ip", "route", "replace", node.pod_cidr, "via", node.address, "dev", str(box.bridge))
+    if node.number == 1:
+        run("ip", "route", "replace", box.service_cidr, "via", node.address, "dev", str(box.bridge))
+
+
+def disconnect(layout: Layout) -> None:
+    """Removes the cables and the bridge; their routes go with them."""
+    if layout.bridge is None:
+        return
+    cables = [path.name for path in Path("/sys/class/net").glob(f"{layout.bridge[:12]}-n*")]
+    for interface in (*cables, layout.bridge):
+        if interface_exists(interface):
+            run("ip", "link", "delete", interface)
+
+
+def hierarchies() -> list[Path]:
+    """The roots below which a container's control group is made: one for each v1 controller, or the one of v2."""
+    if (CGROUPS / "cgroup.controllers").exists():
+        return [CGROUPS]
+    return [path for path in sorted(CGROUPS.iterdir()) if path.is_dir() and path.name != "unified"]
+
+
+def create_cgroup(name: str) -> None:
+    """The group `name` (with its parents) in every hierarchy, with all processors and memory nodes."""
+    for root in hierarchies():
+        parent = root
+        for part in Path(name).parts:
+            _delegate(parent)
+            group = parent / part
+            group.mkdir(exist_ok=True)
+            for file in ("cpuset.cpus", "cpuset.mems"):
+                if (parent / "tasks").exists() and (group / file).exists():
+                    (group / file).write_text((parent / file).read_text())
+            parent = group
+        _delegate(parent)
+
+
+def _delegate(group: Path) -> None:
+    """In v2 a group hands each controller down by name; in v1 there is nothing to do."""
+    controllers = group / "cgroup.controllers"
+    if controllers.exists():
+        wanted = " ".join(f"+{name}" for name in controllers.read_text().split())
+        (group / "cgroup.subtree_control").write_text(wanted)
+
+
+def _groups(name: str) -> Iterator[Path]:
+    # beside the hierarchies that limit something, the runtime makes the same groups in a hybrid's second one
+    for root in dict.fromkeys([*hierarchies(), *(path for path in CGROUPS.iterdir() if path.is_dir())]):
+        for folder, _, _ in os.walk(root / name, topdown=False):
+            yield Path(folder)
+
+
+def remove_cgroup(name: str, timeout_s: float = 10.0) -> None:
+    """Removes the group and all below it; waits for the last processes in it to be gone."""
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        for group in _groups(name):
+            try:
+                group.rmdir()
+            except OSError:
+                continue
+        left = list(_groups(name))
+        if not left:
+            return
+        if time.monotonic() > deadline_s:
+            raise BoxError(f"control group {left[0]} is still in use")
+        time.sleep(0.05)
+
+
+def save(folders: Folders) -> None:
+    """Notes the sysctls and the folders that a box will change; the first note stands."""
+    note = folders.root / "host.json"
+    if note.exists():
+        return
+    sysctls = {name: Path("/proc/sys", name).read_text().strip() for name in SYSCTLS}
+    missing = [point for point in MOUNT_POINTS if not Path(point).exists()]
+    note.write_text(json.dumps({"sysctls": sysctls, "folders": missing}))
+    for point in missing:
+        Path(point).mkdir(parents=True)
+
+
+def restore(folders: Folders) -> None:
+    """Puts back what `save` noted."""
+    note = folders.root / "host.json"
+    if not note.exists():
+        return
+    saved = json.loads(note.read_text())
+    for name, value in saved["sysctls"].items():
+        Path("/proc/sys", name).write_text(value)
+    for point in map(Path, saved["folders"]):
+        if point.is_dir() and not any(point.iterdir()):
+            point.rmdir()
+    note.unlink()
