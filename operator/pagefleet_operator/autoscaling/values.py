@@ -1,0 +1,169 @@
+"""The values that a scaling decision takes and gives."""
+
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+from pagefleet_api import quantity
+from pagefleet_api.load import Load
+from pagefleet_api.reasons import EventReason, Reason
+from pagefleet_api.service import Autoscaling, InferenceService, MetricType
+from pagefleet_api.status import Decision
+
+from pagefleet_operator.observed import DeploymentView, Now, Observed, Pod
+
+DEFAULT_DOWN_WINDOW_S = 300
+DEFAULT_UP_WINDOW_S = 0
+"""HorizontalPodAutoscaler v2's stabilisation defaults."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What the user asked the autoscaler for, with defaults filled in."""
+
+    min_replicas: int
+    max_replicas: int
+    waiting_target: float | None = None
+    """Waiting requests a pod; None when the metric is not used."""
+    in_flight_target: float | None = None
+    kv_target: float | None = None
+    """Share of a pod's KV blocks, 0..1."""
+    max_num_seqs: int = 256
+    max_queued_requests: int = 1024
+    up_window_s: float = DEFAULT_UP_WINDOW_S
+    down_window_s: float = DEFAULT_DOWN_WINDOW_S
+    max_age_s: float = 30
+    min_coverage: float = 0.5
+
+    @classmethod
+    def of(cls, service: InferenceService) -> Self | None:
+        """The policy of a service; None when its replicas are fixed."""
+        scaling = service.spec.autoscaling
+        if scaling is None:
+            return None
+        targets = _targets(scaling)
+        up, down = scaling.behavior.scale_up, scaling.behavior.scale_down
+        return cls(
+            min_replicas=scaling.min_replicas,
+            max_replicas=scaling.max_replicas,
+            waiting_target=targets.get(MetricType.WAITING_REQUESTS),
+            in_flight_target=targets.get(MetricType.IN_FLIGHT_REQUESTS),
+            kv_target=targets.get(MetricType.KV_CACHE_USAGE),
+            max_num_seqs=service.spec.engine.max_num_seqs,
+            max_queued_requests=service.spec.engine.max_queued_requests,
+            up_window_s=_or(up.stabilization_window_seconds, DEFAULT_UP_WINDOW_S),
+            down_window_s=_or(down.stabilization_window_seconds, DEFAULT_DOWN_WINDOW_S),
+            max_age_s=scaling.missing_metrics.max_age_seconds,
+            min_coverage=float(quantity.parse(scaling.missing_metrics.min_coverage)),
+        )
+
+
+class PodLoad(NamedTuple):
+    """One serving pod as the autoscaler sees it."""
+
+    name: str
+    ready: bool
+    started: bool
+    """False: its container never ran, so it holds no request for sure."""
+    load: Load | None = None
+    """The latest good answer, however old; None when there never was one."""
+    age_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The pods that take new requests, and the number that was asked for."""
+
+    current: int | None
+    """Replicas now asked for (draining pods left out); None before the first Deployment."""
+    pods: tuple[PodLoad, ...] = ()
+    rollout_in_progress: bool = False
+
+    @classmethod
+    def of(cls, observed: Observed, now: Now) -> Self:
+        """The fleet that `observed` shows. Draining and leaving pods take no new requests: not part of it."""
+        active = [pod for pod in observed.pods if pod.active]
+        return cls(
+            current=observed.deployment and asked_for(observed.deployment, active),
+            pods=tuple(_pod_load(pod, observed, now) for pod in active if pod.serving),
+            rollout_in_progress=observed.rollout_in_progress,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What one service's autoscaler remembers. It may be lost at any time: the windows then start anew
+    from the current replicas, so that nothing goes down for one window.
+    """
+
+    desired: int
+    answers: tuple[tuple[float, int], ...] = ()
+    """(monotonic seconds at which it was last given, answer before stabilisation), oldest first;
+    repeats are one entry."""
+
+
+class Verdict(NamedTuple):
+    """Input of one condition."""
+
+    status: bool
+    reason: Reason
+    message: str
+
+
+class Scaled(NamedTuple):
+    """The Event of a change."""
+
+    reason: EventReason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A decision with all that explains it."""
+
+    decision: Decision
+    memory: Memory
+    active: Verdict
+    able: Verdict
+    limited: Verdict
+    targets: str
+    """Metrics against their targets, a pod: "kv 40/75 %, queue 2/4"."""
+    oldest_sample_age_s: float | None
+    watch_closely: bool
+    """The load is near a threshold or pods are on their way: sample often."""
+    event: Scaled | None = None
+
+    @property
+    def desired(self) -> int:
+        """Replicas that should serve."""
+        return self.decision.desired
+
+
+def asked_for(deployment: DeploymentView, active: list[Pod]) -> int:
+    """Serving replicas that the Deployment stands for: its number without the pods that still drain.
+
+    Only for a start without memory: a drained pod counts as gone from the moment its drain is finished.
+    """
+    from pagefleet_operator.plan.replicas import still_drains
+
+    return max(deployment.replicas - sum(1 for pod in active if still_drains(pod)), 0)
+
+
+def _targets(scaling: Autoscaling) -> dict[MetricType, float]:
+    found: dict[MetricType, float] = {}
+    for metric in scaling.metrics:
+        if metric.target.average_utilization is not None:
+            found[metric.type] = metric.target.average_utilization / 100
+        elif metric.target.average_value is not None:
+            found[metric.type] = float(quantity.parse(metric.target.average_value))
+    return found
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value
+
+
+def _pod_load(pod: Pod, observed: Observed, now: Now) -> PodLoad:
+    sample = observed.samples.get(pod.uid)
+    if sample is None:
+        return PodLoad(pod.name, pod.ready, pod.started)
+    return PodLoad(pod.name, pod.ready, pod.started, sample.load, sample.age_s(now))

@@ -1,0 +1,304 @@
+"""What the operator sees, as frozen values: raw API objects and engine samples are parsed once, here.
+
+Constructors take objects as the API server gives them and forgive every missing key: a status that a
+controller has not written yet is normal, not an error.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from pagefleet_api import labels
+from pagefleet_api.load import Load
+from pagefleet_api.reasons import Reason
+
+TEMPLATE_HASH = "pod-template-hash"
+"""Label that the Deployment controller puts on pods; one value for each generation of the template."""
+
+_IMAGE_REASONS = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "ImageInspectError",
+        "RegistryUnavailable",
+    }
+)
+_NORMAL_WAITS = frozenset({"ContainerCreating", "PodInitializing"})
+
+Body = Mapping[str, Any]
+"""An object as the API server gives it."""
+
+
+class Now(NamedTuple):
+    """The time of one pass: `wall` (aware, UTC) to compare with API objects, `monotonic_s` with samples."""
+
+    wall: datetime
+    monotonic_s: float
+
+
+class ChildKey(NamedTuple):
+    """A child of a service, in the service's namespace."""
+
+    kind: str
+    name: str
+
+
+def parse_time(text: object) -> datetime | None:
+    """An RFC 3339 time; None when absent or not one."""
+    if not isinstance(text, str):
+        return None
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+
+
+def format_time(moment: datetime) -> str:
+    """RFC 3339 in UTC with microseconds, as the drain annotation keeps it."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One good answer of a pod's `/load`. A failed scrape makes no sample: the last good one ages."""
+
+    load: Load
+    taken_monotonic_s: float
+
+    def age_s(self, now: Now) -> float:
+        """Seconds since the engine answered."""
+        return now.monotonic_s - self.taken_monotonic_s
+
+
+@dataclass(frozen=True, slots=True)
+class PodProblem:
+    """Why a pod is not ready, in the words of whoever knows (scheduler, kubelet, engine)."""
+
+    reason: Reason
+    message: str
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """One engine pod."""
+
+    name: str
+    uid: str
+    ip: str | None = None
+    created: datetime | None = None
+    ready: bool = False
+    serving: bool = True
+    """The Service's label is "true": the pod may get requests as soon as it is ready."""
+    drain_started: datetime | None = None
+    terminating: bool = False
+    finished: bool = False
+    """Phase Failed or Succeeded (evicted, for example): its ReplicaSet does not count it any more."""
+    started: bool = False
+    """The engine's container has run: only then can the pod hold requests."""
+    template_hash: str | None = None
+    deletion_cost: int | None = None
+    restarts: int = 0
+    problem: PodProblem | None = None
+
+    @property
+    def active(self) -> bool:
+        """Its ReplicaSet counts it."""
+        return not (self.terminating or self.finished)
+
+    @classmethod
+    def from_object(cls, body: Body) -> "Pod":
+        """Read a pod as the API server gives it."""
+        meta, status = body.get("metadata") or {}, body.get("status") or {}
+        pod_labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
+        container = _engine_container(status)
+        ready = (_condition(status, "Ready") or {}).get("status") == "True"
+        restarts = int(container.get("restartCount") or 0)
+        states = {**(container.get("lastState") or {}), **(container.get("state") or {})}
+        return cls(
+            name=meta.get("name", ""),
+            uid=meta.get("uid", ""),
+            ip=status.get("podIP"),
+            created=parse_time(meta.get("creationTimestamp")),
+            ready=ready,
+            serving=pod_labels.get(labels.SERVING) == labels.SERVING_TRUE,
+            drain_started=parse_time(notes.get(labels.DRAIN_STARTED)),
+            terminating=meta.get("deletionTimestamp") is not None,
+            finished=status.get("phase") in {"Failed", "Succeeded"},
+            started=ready or restarts > 0 or "running" in states or "terminated" in states,
+            template_hash=pod_labels.get(TEMPLATE_HASH),
+            deletion_cost=_integer(notes.get(labels.DELETION_COST)),
+            restarts=restarts,
+            problem=None if ready else _problem(status, container),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A Deployment's condition `Progressing`."""
+
+    status: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeploymentView:
+    """The parts of a Deployment that decisions read."""
+
+    name: str
+    uid: str = ""
+    generation: int = 0
+    observed_generation: int = 0
+    replicas: int = 1
+    """`spec.replicas`: wanted pods, draining ones included."""
+    total: int = 0
+    updated: int = 0
+    ready: int = 0
+    available: int = 0
+    progressing: Progress | None = None
+    replica_failure: str | None = None
+    """Why pods could not be made (quota, admission), in the API server's words."""
+    max_surge: str | None = None
+    max_unavailable: str | None = None
+    replicas_manager: str | None = None
+    """The field manager that owns `spec.replicas`; None while nobody does."""
+
+    @property
+    def rollout_in_progress(self) -> bool:
+        """Pods of an older template exist, or the controller has not looked at the latest change yet."""
+        return self.observed_generation < self.generation or self.total > self.updated
+
+    @property
+    def deadline_exceeded(self) -> bool:
+        """The roll-out made no progress for `progressDeadlineSeconds`."""
+        return self.progressing is not None and self.progressing.reason == "ProgressDeadlineExceeded"
+
+    @classmethod
+    def from_object(cls, body: Body) -> "DeploymentView":
+        """Read a Deployment as the API server gives it."""
+        meta, spec, status = (body.get(part) or {} for part in ("metadata", "spec", "status"))
+        rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
+        progress, failure = _condition(status, "Progressing"), _condition(status, "ReplicaFailure") or {}
+        replicas = spec.get("replicas")
+        return cls(
+            name=meta.get("name", ""),
+            uid=meta.get("uid", ""),
+            generation=meta.get("generation") or 0,
+            observed_generation=status.get("observedGeneration") or 0,
+            replicas=1 if replicas is None else replicas,
+            total=status.get("replicas") or 0,
+            updated=status.get("updatedReplicas") or 0,
+            ready=status.get("readyReplicas") or 0,
+            available=status.get("availableReplicas") or 0,
+            progressing=progress
+            and Progress(progress.get("status", ""), progress.get("reason", ""), progress.get("message", "")),
+            replica_failure=failure.get("message", "") if failure.get("status") == "True" else None,
+            max_surge=_text(rolling.get("maxSurge")),
+            max_unavailable=_text(rolling.get("maxUnavailable")),
+            replicas_manager=_replicas_manager(meta.get("managedFields") or ()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """All that one pass over one service sees. Build it from caches that include the operator's own
+    writes: a pass that does not see the label it flipped a moment ago may choose another pod.
+    """
+
+    deployment: DeploymentView | None = None
+    pods: tuple[Pod, ...] = ()
+    samples: Mapping[str, Sample] = field(default_factory=dict)
+    """Latest good sample by pod uid."""
+    children: Mapping[ChildKey, Body] = field(default_factory=dict)
+    """Live objects that have a child's name or this service as controller, raw."""
+
+    @property
+    def rollout_in_progress(self) -> bool:
+        """Pods of two templates are there."""
+        return self.deployment is not None and self.deployment.rollout_in_progress
+
+
+def _condition(status: Body, kind: str) -> dict[str, Any] | None:
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == kind:
+            return dict(condition)
+    return None
+
+
+def _engine_container(status: Body) -> Body:
+    for container in status.get("containerStatuses") or ():
+        if container.get("name") == labels.CONTAINER:
+            return dict(container)
+    return {}
+
+
+def _integer(text: object) -> int | None:
+    try:
+        return int(str(text))
+    except ValueError:
+        return None
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _replicas_manager(entries: Any) -> str | None:
+    for entry in entries:
+        fields = (entry.get("fieldsV1") or {}).get("f:spec") or {}
+        if "f:replicas" in fields:
+            return str(entry.get("manager", ""))
+    return None
+
+
+def _problem(status: Body, container: Body) -> PodProblem:
+    waits = [container, *(status.get("initContainerStatuses") or ())]
+    found = [problem for item in waits if (problem := _container_problem(item)) is not None]
+    return found[0] if found else _pod_problem(status, container)
+
+
+def _container_problem(container: Body) -> PodProblem | None:
+    """A container that cannot start, or ended: the image, the crash, or the kubelet's refusal."""
+    state, last = container.get("state") or {}, container.get("lastState") or {}
+    waiting = state.get("waiting") or {}
+    reason, message = waiting.get("reason", ""), waiting.get("message", "")
+    if reason in _IMAGE_REASONS:
+        return PodProblem(Reason.IMAGE_PULL_FAILED, f"{reason}: {message or container.get('image', '')}")
+    running_again = "running" in state and container.get("started")
+    ended = None if running_again else state.get("terminated") or last.get("terminated")
+    if ended and (ended.get("exitCode") or ended.get("reason") == "OOMKilled"):
+        return _crash(ended, int(container.get("restartCount") or 0))
+    if reason and reason not in _NORMAL_WAITS:
+        return PodProblem(Reason.ENGINE_UNREADY, f"{reason}: {message}")
+    return None
+
+
+def _crash(ended: Body, restarts: int) -> PodProblem:
+    code, words = ended.get("exitCode"), str(ended.get("message") or "").strip()
+    tail = f": {words}" if words else ""
+    moment = parse_time(ended.get("finishedAt"))
+    if ended.get("reason") == "OOMKilled":
+        return PodProblem(Reason.OUT_OF_MEMORY, f"OOMKilled, exit code {code}, {restarts} restarts{tail}", moment)
+    return PodProblem(Reason.CRASH_LOOP, f"exit code {code}, {restarts} restarts{tail}", moment)
+
+
+def _pod_problem(status: Body, container: Body) -> PodProblem:
+    """No container is in trouble: the scheduler, the start, or the readiness probe holds the pod."""
+    if status.get("phase") == "Failed":
+        return PodProblem(Reason.ENGINE_UNREADY, f"{status.get('reason', 'Failed')}: {status.get('message', '')}")
+    scheduled = _condition(status, "PodScheduled") or {}
+    if scheduled.get("status") == "False":
+        moment = parse_time(scheduled.get("lastTransitionTime"))
+        return PodProblem(Reason.UNSCHEDULABLE, scheduled.get("message") or scheduled.get("reason", ""), moment)
+    if not scheduled:
+        return PodProblem(Reason.STARTING, "waits for the scheduler")
+    if "running" not in (container.get("state") or {}):
+        return PodProblem(Reason.STARTING, "the container is being created")
+    if container.get("started"):
+        return PodProblem(Reason.ENGINE_UNREADY, "the engine runs and its readiness probe fails")
+    return PodProblem(Reason.STARTING, "the engine loads the model")

@@ -1,0 +1,1 @@
+"""What should change: values that the worker carries out."""
