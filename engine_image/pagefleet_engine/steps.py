@@ -83,3 +83,7 @@ class Runner(Protocol):
     def execute(self, plan: StepPlan) -> Sequence[SequenceResult]:
         """Compute the step; one result for each sequence of the plan, in its order."""
         ...
+
+
+class RunnerBroken(Exception):
+    """The runner can compute nothing any more; any other exception of `execute` costs that step alone."""

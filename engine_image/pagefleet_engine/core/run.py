@@ -1,11 +1,34 @@
 """The core process from its first line to its last."""
 
-from collections.abc import Callable
+import ctypes
+import gc
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
-from pagefleet_api.launch import Launch
+import setproctitle
 
-from pagefleet_engine.steps import Runner
+from pagefleet_api.launch import Launch
+from pagefleet_api.sizing import BLOCK_TOKENS
+from pagefleet_engine.core.channel import ChannelClosed, CoreChannel
+from pagefleet_engine.core.loop import HEARTBEAT_INTERVAL_S, CoreLoop
+from pagefleet_engine.scheduler.admission import Capacity, answer_room
+from pagefleet_engine.scheduler.fcfs import Scheduler
+from pagefleet_engine.steps import Runner, RunnerBroken, Sampling
+from pagefleet_engine.wire import CoreFailed, CoreReady, StepReport, Submit
+
+PROCESS_TITLE = "pagefleet-engine: core"
+BATCHED_TOKENS_CUDA, BATCHED_TOKENS_CPU = 8192, 512
+FIRST_PROMPT_TOKENS = 4
+FIRST_ANSWER_TOKENS = 2
+_PR_SET_PDEATHSIG = 1
+
+log = logging.getLogger(__name__)
 
 
 class LoadedRunner(NamedTuple):
@@ -28,6 +51,115 @@ class LoadedRunner(NamedTuple):
 def serve_core(socket_path: str, launch: Launch, load_runner: Callable[[Launch], LoadedRunner]) -> None:
     """Load, produce a first token, serve until the API process closes the socket.
 
-    Raises SystemExit(1) when the model cannot be loaded or the runner breaks, after `CoreFailed`.
+    Call it from the process's main thread, once. Raises SystemExit(1) when the model cannot be loaded or
+    the runner breaks; the API process has then been told why by `CoreFailed`.
     """
-    raise NotImplementedError
+    _belong_to_the_api_process()
+    try:
+        channel = CoreChannel.connect(socket_path)
+    except ChannelClosed as error:
+        log.error("core_unwanted", extra={"reason": str(error)})
+        raise SystemExit(1) from error
+    try:
+        _serve(channel, launch, load_runner)
+    except ChannelClosed as error:
+        log.info("core_ended", extra={"reason": str(error)})
+    except Exception as error:
+        log.exception("core_failed")
+        _tell_failure(channel, str(error) or type(error).__name__)
+        raise SystemExit(1) from error
+    finally:
+        channel.close()
+
+
+def _serve(channel: CoreChannel, launch: Launch, load_runner: Callable[[Launch], LoadedRunner]) -> None:
+    with _heartbeats(channel):
+        loaded = load_runner(launch)
+        capacity = Capacity(loaded.max_model_len, loaded.runner.num_blocks, loaded.vocab_size)
+        default = BATCHED_TOKENS_CUDA if loaded.device.startswith("cuda") else BATCHED_TOKENS_CPU
+        batched_tokens = launch.max_num_batched_tokens or default
+        begin = time.monotonic()
+        make_first_tokens(loaded.runner, capacity)
+        warmup_s = time.monotonic() - begin
+    channel.send(
+        CoreReady(
+            max_model_len=loaded.max_model_len,
+            max_num_seqs=launch.max_num_seqs,
+            max_num_batched_tokens=batched_tokens,
+            block_size=BLOCK_TOKENS,
+            num_blocks=loaded.runner.num_blocks,
+            dtype=loaded.dtype,
+            device=loaded.device,
+            memory_bytes=loaded.memory_bytes,
+            startup_phase_s={**loaded.phase_s, "warmup": loaded.phase_s.get("warmup", 0.0) + warmup_s},
+        )
+    )
+    # What lives now lives as long as the process: later collections need not walk through it.
+    gc.collect()
+    gc.freeze()
+    CoreLoop(channel, Scheduler(capacity, launch.max_num_seqs, batched_tokens), loaded.runner).run()
+
+
+def make_first_tokens(runner: Runner, capacity: Capacity) -> None:
+    """Prefill and decode a few tokens through a scheduler of their own; raises `RunnerBroken`.
+
+    The scheduler that serves starts with empty books afterwards, so nothing of this can be found again.
+    """
+    prompt_tokens = min(FIRST_PROMPT_TOKENS, max(capacity.window_tokens - 1, 1))
+    max_tokens = min(FIRST_ANSWER_TOKENS, answer_room(prompt_tokens, capacity.window_tokens))
+    scheduler = Scheduler(capacity, max_num_seqs=1, max_num_batched_tokens=prompt_tokens)
+    scheduler.submit(
+        Submit(
+            request_id=0,
+            prompt_token_ids=tuple(index % capacity.vocab_size for index in range(prompt_tokens)),
+            max_tokens=max_tokens,
+            sampling=Sampling(seed=0, temperature=0.0),
+        )
+    )
+    while (plan := scheduler.schedule()) is not None:
+        scheduler.complete(plan, runner.execute(plan))
+    for event in scheduler.drain_events():
+        if event.error is not None:
+            raise RunnerBroken(f"no first token: {event.error}")
+
+
+@contextmanager
+def _heartbeats(channel: CoreChannel) -> Iterator[None]:
+    """Tell the API process that this process lives, while its main thread is busy loading."""
+    stop = threading.Event()
+
+    def beat() -> None:
+        while not stop.wait(HEARTBEAT_INTERVAL_S):
+            try:
+                channel.send(StepReport())
+            except ChannelClosed:
+                # Nobody waits for this model any more, and loading cannot be interrupted.
+                os._exit(0)
+
+    thread = threading.Thread(target=beat, name="heartbeats", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _belong_to_the_api_process() -> None:
+    """Live and end by the API process's word: it decides about signals, and takes the core with it.
+
+    The kernel sends the death signal when the *thread* that started this process ends, so the API process
+    must start it from a thread that lives as long as itself.
+    """
+    setproctitle.setproctitle(PROCESS_TITLE)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+        log.warning("no_parent_death_signal", extra={"errno": ctypes.get_errno()})
+
+
+def _tell_failure(channel: CoreChannel, message: str) -> None:
+    try:
+        channel.send(CoreFailed(message))
+    except ChannelClosed:
+        log.info("failure_unheard")

@@ -66,7 +66,6 @@ class BlockTable:
         self.capacity_tokens = 0
         self._published_blocks = 0
 
-    def discard(self) -> None:
-        """Give all blocks back and let nobody read them again: what they hold may be wrong."""
+    def disown(self) -> None:
+        """Let nobody read these blocks again: what they hold may be wrong."""
         self._pool.forget(self.blocks)
-        self.release()

@@ -1,6 +1,5 @@
 """What the scheduler counts about itself, for `wire.CoreStatus`."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -42,11 +41,10 @@ class Books:
     preemptions_total: int = 0
     block_allocation_failures_total: int = 0
 
-    def left_waiting(self, waiting: Iterable[Sequence]) -> None:
+    def left_waiting(self, sequences: int, tokens: int) -> None:
         """A pass has ended and gave these no seat."""
-        lengths = [len(sequence.token_ids) for sequence in waiting]
-        self.waiting = len(lengths)
-        self.queued_prompt_tokens = sum(lengths)
+        self.waiting = sequences
+        self.queued_prompt_tokens = tokens
 
     def admitted(self, sequence: Sequence, cached_tokens: int) -> None:
         """A sequence took its seat, and this many of its tokens need not be computed."""

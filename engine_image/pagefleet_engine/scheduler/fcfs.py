@@ -6,7 +6,7 @@ for chunked prefill beside decodes, PagedAttention (Kwon et al., SOSP 2023) for 
 
 from bisect import insort
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from operator import attrgetter
 
 from pagefleet_api.sizing import BLOCK_TOKENS, blocks_for
@@ -44,6 +44,7 @@ class Scheduler:
         self._arrivals = 0
         self._live: dict[int, Sequence] = {}
         self._waiting: deque[Sequence] = deque()
+        self._queued_tokens = 0
         self._prefilling: list[Sequence] = []
         self._decoding: list[Sequence] = []
         self._events: list[TokenEvent] = []
@@ -67,14 +68,15 @@ class Scheduler:
         sequence = Sequence(request, self._arrivals, BlockTable(self._pool, request.cache_salt))
         self._live[request.request_id] = sequence
         self._waiting.append(sequence)
+        self._queued_tokens += len(sequence.token_ids)
 
     def abort(self, request_ids: Iterable[int]) -> None:
         """End these requests wherever they are; unknown and finished ids mean nothing."""
         for request_id in request_ids:
             if sequence := self._live.get(request_id):
-                sequence.table.release()
                 self._end(sequence, "abort")
         self._waiting = deque(sequence for sequence in self._waiting if sequence.live)
+        self._queued_tokens = sum(len(sequence.token_ids) for sequence in self._waiting)
         self._sweep_seats()
 
     def schedule(self) -> StepPlan | None:
@@ -83,7 +85,7 @@ class Scheduler:
         budget = self._plan_decodes(steps, self._max_num_batched_tokens)
         budget = self._plan_prefills(steps, budget)
         self._admit(steps, budget)
-        self._books.left_waiting(self._waiting)
+        self._books.left_waiting(len(self._waiting), self._queued_tokens)
         return StepPlan(tuple(steps)) if steps else None
 
     def complete(self, plan: StepPlan, results: Iterable[SequenceResult]) -> None:
@@ -98,8 +100,10 @@ class Scheduler:
                 continue
             if result.failure is not None or (step.sample and result.token_id is None):
                 self._fail(sequence, result.failure or "The runner gave no token.")
+            elif sequence.decoding and result.token_id is not None:
+                self._decoded(sequence, result.token_id, result)
             else:
-                self._advance(sequence, step, result)
+                self._prefilled(sequence, step, result)
             ended = ended or not sequence.live
         if ended or self._prefilling:
             self._sweep_seats()
@@ -177,6 +181,7 @@ class Scheduler:
         sequence.preemptions += 1
         self._books.preemptions_total += 1
         self._waiting.appendleft(sequence)
+        self._queued_tokens += len(sequence.token_ids)
 
     def _admit(self, steps: list[SequenceStep], budget: int) -> None:
         while self._waiting and budget:
@@ -190,6 +195,7 @@ class Scheduler:
             if cached is None and seated:
                 return
             self._waiting.popleft()
+            self._queued_tokens -= len(sequence.token_ids)
             if cached is None:
                 # It fits an empty pool by the rules of admission, so blocks have been lost.
                 self._fail(sequence, "The KV cache has lost blocks; the request does not fit any more.")
@@ -209,12 +215,8 @@ class Scheduler:
             return 0
         if sequence.preemptions < RESERVE_AFTER_PREEMPTIONS:
             return self._watermark_blocks + sequence.preemptions * seated
-        growth = sum(other.final_blocks - len(other.table.blocks) for other in self._seated())
+        growth = sum(other.final_blocks - len(other.table.blocks) for other in (*self._decoding, *self._prefilling))
         return growth + sequence.final_blocks - blocks_for(len(sequence.token_ids))
-
-    def _seated(self) -> Iterator[Sequence]:
-        yield from self._decoding
-        yield from self._prefilling
 
     def _seat(self, sequence: Sequence, cached_tokens: int) -> None:
         self._books.admitted(sequence, cached_tokens)
@@ -224,33 +226,50 @@ class Scheduler:
             sequence.cached_prompt_tokens = cached_tokens
         self._prefilling.append(sequence)
 
-    def _advance(self, sequence: Sequence, step: SequenceStep, result: SequenceResult) -> None:
-        sequence.computed = step.start + len(step.token_ids)
-        if sequence.computed % BLOCK_TOKENS == 0 or not sequence.decoding:
+    def _decoded(self, sequence: Sequence, token_id: int, result: SequenceResult) -> None:
+        sequence.computed += 1
+        if sequence.computed % BLOCK_TOKENS == 0:
             sequence.table.publish(sequence.token_ids, sequence.computed)
-            self._books.computed(sequence)
-        prompt_logprobs = sequence.take_prompt_logprobs(step, result)
-        if step.sample and result.token_id is not None:
-            sequence.token_ids.append(result.token_id)
-            sequence.decoding = True
-        elif sequence.computed < len(sequence.token_ids) and not prompt_logprobs:
-            return
-        event = TokenEvent(
-            request_id=sequence.sequence_id,
-            token_id=result.token_id,
-            logprobs=result.logprobs,
-            prompt_logprobs=prompt_logprobs,
-            finish_reason=sequence.finish_reason(),
-            cached_prompt_tokens=sequence.take_cached_prompt_tokens(),
+        finish_reason = sequence.append(token_id)
+        self._events.append(
+            TokenEvent(
+                request_id=sequence.sequence_id,
+                token_id=token_id,
+                logprobs=result.logprobs,
+                finish_reason=finish_reason,
+            )
         )
-        self._events.append(event)
-        if event.finish_reason is not None:
-            sequence.table.release()
+        if finish_reason is not None:
+            self._leave(sequence)
+
+    def _prefilled(self, sequence: Sequence, step: SequenceStep, result: SequenceResult) -> None:
+        sequence.computed = step.start + len(step.token_ids)
+        sequence.table.publish(sequence.token_ids, sequence.computed)
+        self._books.computed(sequence)
+        prompt_logprobs = sequence.take_prompt_logprobs(step, result)
+        finish_reason = None
+        if step.sample and result.token_id is not None:
+            finish_reason = sequence.append(result.token_id)
+        elif sequence.computed == len(sequence.token_ids):
+            finish_reason = "length"
+        elif not prompt_logprobs:
+            return
+        self._events.append(
+            TokenEvent(
+                request_id=sequence.sequence_id,
+                token_id=result.token_id,
+                logprobs=result.logprobs,
+                prompt_logprobs=prompt_logprobs,
+                finish_reason=finish_reason,
+                cached_prompt_tokens=sequence.take_cached_prompt_tokens(),
+            )
+        )
+        if finish_reason is not None:
             self._leave(sequence)
 
     def _fail(self, sequence: Sequence, message: str) -> None:
         """End in an error; what it computed may be wrong, so nobody may read it from the prefix cache."""
-        sequence.table.discard()
+        sequence.table.disown()
         self._end(sequence, "error", message)
 
     def _end(self, sequence: Sequence, finish_reason: str, error: str | None = None) -> None:
@@ -266,6 +285,7 @@ class Scheduler:
 
     def _leave(self, sequence: Sequence) -> None:
         """Forget a sequence; its list is swept afterwards, once for all that leave together."""
+        sequence.table.release()
         del self._live[sequence.sequence_id]
         sequence.live = False
 

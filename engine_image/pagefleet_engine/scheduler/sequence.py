@@ -111,10 +111,10 @@ class Sequence:
         cached, self.cached_prompt_tokens = self.cached_prompt_tokens, None
         return cached
 
-    def finish_reason(self) -> str | None:
-        """Why the sequence ends with what it has now, or None when it goes on."""
-        if not self.decoding:
-            return "length" if self.computed == len(self.token_ids) else None
-        if self.token_ids[-1] in self.stop_token_ids:
+    def append(self, token_id: int) -> str | None:
+        """Take in the next token; why the sequence ends with it, or None when it goes on."""
+        self.token_ids.append(token_id)
+        self.decoding = True
+        if token_id in self.stop_token_ids:
             return "stop"
         return "length" if len(self.token_ids) == self.token_limit else None

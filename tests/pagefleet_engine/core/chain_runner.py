@@ -7,6 +7,7 @@ without any memory. Nothing may read a slot that was not written since its block
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from zlib import crc32
 
 from pagefleet_api.sizing import BLOCK_TOKENS
@@ -43,7 +44,7 @@ def expected_prompt_logprobs(prompt: Sequence[int]) -> list[TokenLogprobs]:
     """What `prompt_logprobs` must give: one entry for each prompt token but the first."""
     state = 0
     entries = []
-    for token_id, following in zip(prompt, prompt[1:], strict=False):
+    for token_id, following in pairwise(prompt):
         state = mix(state, token_id)
         entries.append(_logprobs(state, following))
     return entries

@@ -1,5 +1,6 @@
 """Scheduler and `ChainRunner` turned step by step, with every promise checked on the way."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 from pagefleet_engine.scheduler.admission import Capacity
@@ -55,6 +56,8 @@ class Rig:
         self.cached: dict[int, int] = {}
         self.ends: dict[int, TokenEvent] = {}
         self.plans: list[StepPlan] = []
+        self.preemptions: Counter[int] = Counter()
+        self._reached: dict[int, int] = {}
 
     def submit(self, *requests: Submit) -> None:
         """Queue requests."""
@@ -68,6 +71,10 @@ class Rig:
             assert 0 < plan.batch_tokens <= self.max_num_batched_tokens
             assert len(plan.sequences) <= self.max_num_seqs
             self.plans.append(plan)
+            for step in plan.sequences:
+                # Starting again from an earlier position shows a preemption.
+                self.preemptions[step.sequence_id] += step.start < self._reached.get(step.sequence_id, 0)
+                self._reached[step.sequence_id] = step.start + len(step.token_ids)
         return plan
 
     def step(self) -> bool:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pagefleet_engine.scheduler.fcfs import RESERVE_AFTER_PREEMPTIONS
 from pagefleet_engine.wire import Submit
 from tests.pagefleet_engine.core.chain_runner import expected_answer, expected_prompt_logprobs
 from tests.pagefleet_engine.core.engine_rig import Rig, submit
@@ -86,6 +87,25 @@ def play(dice: random.Random, operations: int, *, aborts: bool = True) -> Rig:
     return rig
 
 
+def squeeze(dice: random.Random, operations: int) -> Rig:
+    """Many long answers in a pool that holds few of them, so that preemption never stops."""
+    rig = Rig(dice.choice((12, 20)), max_num_seqs=8, max_num_batched_tokens=dice.choice((9, 40, 300)))
+    requests: list[Submit] = []
+    for _ in range(operations):
+        if dice.random() < 0.05:
+            prompt = (*PREFIXES[0][: dice.choice((0, 32))], *(dice.randrange(997) for _ in range(5)))
+            scored = dice.choice((None, None, 1))
+            requests.append(
+                submit(len(requests), prompt, dice.randrange(30, 150), prompt_logprobs=scored, seed=len(requests))
+            )
+            rig.submit(requests[-1])
+        rig.step()
+    rig.run()
+    for request in requests:
+        assert_right(rig, request)
+    return rig
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_a_thousand_random_operations_leave_every_answer_right_and_no_block_lost(seed: int) -> None:
     play(random.Random(seed), 1000)
@@ -95,3 +115,15 @@ def test_a_thousand_random_operations_leave_every_answer_right_and_no_block_lost
 @given(st.integers(0, 2**32), st.integers(1, 120))
 def test_short_random_histories_hold_every_promise(seed: int, operations: int) -> None:
     play(random.Random(seed), operations)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_answers_are_the_same_in_a_pool_that_preempts_all_the_time(seed: int) -> None:
+    rig = squeeze(random.Random(seed), 1500)
+    assert rig.scheduler.snapshot().preemptions_total > 10
+    assert max(rig.preemptions.values()) <= RESERVE_AFTER_PREEMPTIONS
+
+
+def test_ten_thousand_operations_in_one_life_of_the_engine_leave_nothing_behind() -> None:
+    rig = play(random.Random(77), 10_000)
+    assert rig.scheduler.snapshot().waiting == 0

@@ -1,0 +1,154 @@
+"""Cost of one scheduling pass and of the block pool; prints one JSON line.
+
+    python bench/scheduler.py
+
+The scheduler runs between two steps of the model on every step, so its time is lost to the GPU. CPU time
+of one thread, best of several rounds; inputs are in the line.
+"""
+
+import json
+import platform
+import sys
+from collections.abc import Callable
+from time import process_time_ns
+
+from pagefleet_engine.core.channel import encode_frame
+from pagefleet_engine.kv.pool import BlockPool
+from pagefleet_engine.scheduler.admission import Capacity
+from pagefleet_engine.scheduler.fcfs import Scheduler
+from pagefleet_engine.steps import Sampling, SequenceResult, StepPlan
+from pagefleet_engine.wire import StepReport, Submit
+
+RUNNING = 256
+PROMPT_TOKENS = 1024
+NUM_BLOCKS = 40_000
+STEPS = 200
+ROUNDS = 5
+
+
+def best_us(action: Callable[[], None]) -> float:
+    """Microseconds of CPU time, the least of several rounds."""
+    times = []
+    for _ in range(ROUNDS):
+        start = process_time_ns()
+        action()
+        times.append(process_time_ns() - start)
+    return min(times) / 1000
+
+
+def results_for(plan: StepPlan) -> list[SequenceResult]:
+    """A token for each sequence that asks for one."""
+    return [
+        SequenceResult(sequence_id=step.sequence_id, token_id=7 if step.sample else None)
+        for step in plan.sequences
+    ]
+
+
+def decoding_scheduler() -> Scheduler:
+    """A scheduler with `RUNNING` requests past their prefill."""
+    scheduler = Scheduler(Capacity(32_768, NUM_BLOCKS, 50_000), RUNNING, 8192)
+    for request_id in range(RUNNING):
+        prompt = tuple((request_id * 31 + position) % 50_000 for position in range(PROMPT_TOKENS))
+        scheduler.submit(
+            Submit(request_id=request_id, prompt_token_ids=prompt, max_tokens=30_000, sampling=Sampling(seed=0))
+        )
+    while (plan := scheduler.schedule()) is not None:
+        scheduler.complete(plan, results_for(plan))
+        if len(plan.sequences) == plan.batch_tokens == RUNNING:
+            break
+    scheduler.drain_events()
+    return scheduler
+
+
+def decode_costs() -> dict[str, float]:
+    """Microseconds for each part of a pure decode step of `RUNNING` sequences."""
+    scheduler = decoding_scheduler()
+    spent: dict[str, list[int]] = {"schedule": [], "complete": [], "deliver": []}
+    for _ in range(STEPS):
+        begin = process_time_ns()
+        plan = scheduler.schedule()
+        planned = process_time_ns()
+        if plan is None or len(plan.sequences) != RUNNING:
+            raise SystemExit("the batch is not full")
+        results = results_for(plan)
+        computed = process_time_ns()
+        scheduler.complete(plan, results)
+        completed = process_time_ns()
+        encode_frame(StepReport(events=scheduler.drain_events()))
+        delivered = process_time_ns()
+        for name, duration in zip(
+            spent, (planned - begin, completed - computed, delivered - completed), strict=True
+        ):
+            spent[name].append(duration)
+    return {
+        f"{name}_{label}_us": round(sorted(times)[rank] / 1000, 1)
+        for name, times in spent.items()
+        for label, rank in (("p50", STEPS // 2), ("p99", STEPS * 99 // 100))
+    }
+
+
+def admission_us() -> float:
+    """Microseconds to submit and plan one fresh prompt of `PROMPT_TOKENS` tokens, hashing included."""
+    prompt = tuple(range(PROMPT_TOKENS))
+    times = []
+    for _ in range(ROUNDS):
+        scheduler = Scheduler(Capacity(32_768, NUM_BLOCKS, 50_000), RUNNING, 8192)
+        request = Submit(request_id=0, prompt_token_ids=prompt, max_tokens=9, sampling=Sampling(seed=0))
+
+        def submit_and_plan(scheduler: Scheduler = scheduler, request: Submit = request) -> None:
+            scheduler.submit(request)
+            scheduler.schedule()
+
+        start = process_time_ns()
+        submit_and_plan()
+        times.append(process_time_ns() - start)
+    return min(times) / 1000
+
+
+def pool_ns() -> dict[str, float]:
+    """Nanoseconds per block of each pool operation."""
+    pool = BlockPool(NUM_BLOCKS)
+    digests = [index.to_bytes(16, "big") for index in range(NUM_BLOCKS)]
+    held: list[int] = []
+
+    def reserve() -> None:
+        held[:] = pool.reserve((), NUM_BLOCKS, 0) or []
+
+    def publish() -> None:
+        for block, digest in zip(held, digests, strict=True):
+            pool.publish(block, digest)
+
+    def lookup() -> None:
+        held[:] = pool.reserve(pool.match(digests), 0, 0) or []
+
+    def release() -> None:
+        pool.release(held)
+
+    times: dict[str, list[int]] = {}
+    for _ in range(ROUNDS):
+        for action in (reserve, publish, release, lookup, release):
+            start = process_time_ns()
+            action()
+            times.setdefault(action.__name__, []).append(process_time_ns() - start)
+    return {f"block_{name}_ns": round(min(spent) / NUM_BLOCKS, 1) for name, spent in times.items()}
+
+
+def main() -> None:
+    """Measure and print."""
+    row = {
+        "bench": "scheduler",
+        "running": RUNNING,
+        "prompt_tokens": PROMPT_TOKENS,
+        "num_blocks": NUM_BLOCKS,
+        "steps": STEPS,
+        "python": platform.python_version(),
+        **decode_costs(),
+        "admission_us": round(admission_us(), 1),
+        **pool_ns(),
+    }
+    json.dump(row, sys.stdout)
+    print()
+
+
+if __name__ == "__main__":
+    main()
