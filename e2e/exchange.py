@@ -82,7 +82,7 @@ class Exchange:
     async def _attempt(self, session: aiohttp.ClientSession) -> None:
         try:
             response = await session.post(f"{self.target.url()}/chat/completions", json=self._body())
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, ConnectionRefusedError) as error:
             raise _Retry(Fault.CONNECT, str(error), _RETRY_PAUSE_S) from error
         async with response:
             self._status = response.status
