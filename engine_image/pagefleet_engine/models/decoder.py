@@ -1,0 +1,130 @@
+"""A Llama-family decoder over packed tokens and paged keys and values; inference only.
+
+Numerics: the order of sums depends on how many tokens a step holds, so the same prompt computed in
+another batch, in other chunks or with a cached prefix gives logits that differ by rounding (float32: below
+5e-4). A greedy answer is the same unless two tokens are that close.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+
+from pagefleet_api.sizing import BLOCK_TOKENS
+from pagefleet_engine.models import rotary
+from pagefleet_engine.models.attention import HeadShape, StepAttention
+from pagefleet_engine.models.config import ModelConfig
+from pagefleet_engine.models.packed import Ints, PackedStep
+from pagefleet_engine.models.weights import EMBEDDING, FINAL_NORM, HEAD, Weights
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """One layer's weights; matrices are [out, in], queries, keys and values in one, gate and up in one."""
+
+    attention_norm: torch.Tensor
+    qkv: torch.Tensor
+    output: torch.Tensor
+    mlp_norm: torch.Tensor
+    gate_up: torch.Tensor
+    down: torch.Tensor
+
+
+class Decoder:
+    """Weights and KV memory of one model on one device."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+        max_positions: int,
+    ) -> None:
+        """Read all weights; `allocate` must follow before `forward`."""
+        self.config, self.dtype, self.device = config, dtype, device
+        self._shape = HeadShape.of(config)
+        self._norm_shape = (config.hidden_size,)
+        self._memory: list[torch.Tensor] = []
+        with torch.inference_mode():
+            self._embedding = self._take(weights, EMBEDDING)
+            self._layers = [self._layer(weights, index) for index in range(config.layers)]
+            self._final_norm = self._take(weights, FINAL_NORM)
+            self._head = self._embedding if config.tied_head else self._take(weights, HEAD)
+            self._rotations = rotary.rotations(config, max_positions).to(device)[:, None]
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all weights on the device."""
+        layers = [getattr(layer, name) for layer in self._layers for name in _Layer.__slots__]
+        kept = {id(tensor): tensor for tensor in [self._embedding, self._head, self._final_norm, *layers]}
+        return sum(tensor.nbytes for tensor in kept.values())
+
+    def allocate(self, num_blocks: int) -> None:
+        """Make the KV memory: zeros, since masked scores still read what was never written."""
+        heads, block_size = 2 * self._shape.kv_heads, BLOCK_TOKENS * self._shape.head_size
+        self._memory = [
+            torch.zeros(heads, num_blocks, block_size, dtype=self.dtype, device=self.device)
+            for _ in range(self.config.layers)
+        ]
+
+    def forward(self, step: PackedStep) -> torch.Tensor:
+        """Compute a step and store its keys and values; hidden states [tokens, hidden size] before the head."""
+        with torch.inference_mode():
+            return self._forward(step)
+
+    def _forward(self, step: PackedStep) -> torch.Tensor:
+        config, shape = self.config, self._shape
+        attention = StepAttention(step, shape, self._memory[0])
+        rotation = self._rotations.index_select(0, self._ints(step.positions))
+        hidden = self._embedding.index_select(0, self._ints(step.token_ids))
+        rotated_heads = (shape.groups + 1) * shape.kv_heads
+        for layer, memory in zip(self._layers, self._memory, strict=True):
+            normed = functional.rms_norm(hidden, self._norm_shape, layer.attention_norm, config.norm_eps)
+            projected = functional.linear(normed, layer.qkv)
+            rotary.rotate_(projected, rotated_heads, rotation)
+            attention.write(memory, projected)
+            hidden.addmm_(attention.attend(memory, projected), layer.output.t())
+            normed = functional.rms_norm(hidden, self._norm_shape, layer.mlp_norm, config.norm_eps)
+            gate, up = functional.linear(normed, layer.gate_up).chunk(2, -1)
+            hidden.addmm_(functional.silu(gate).mul_(up), layer.down.t())
+        return hidden
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Next-token logits [rows, vocabulary], float32, of some rows of `forward`'s result."""
+        with torch.inference_mode():
+            normed = functional.rms_norm(hidden, self._norm_shape, self._final_norm, self.config.norm_eps)
+            return functional.linear(normed, self._head).float()
+
+    def scrub(self, blocks: torch.Tensor) -> None:
+        """Replace what is not finite in these blocks by zeros, so that their next user is not touched."""
+        with torch.inference_mode():
+            for memory in self._memory:
+                kept = memory.index_select(1, blocks)
+                memory.index_copy_(1, blocks, torch.where(kept.isfinite(), kept, 0.0))
+
+    def _ints(self, values: Ints) -> torch.Tensor:
+        return torch.from_numpy(values).to(self.device)
+
+    def _take(self, weights: Weights, name: str) -> torch.Tensor:
+        return weights.tensor(name).to(device=self.device, dtype=self.dtype).contiguous()
+
+    def _layer(self, weights: Weights, index: int) -> _Layer:
+        prefix, config = f"model.layers.{index}", self.config
+        queries = weights.tensor(f"{prefix}.self_attn.q_proj.weight")
+        keys = weights.tensor(f"{prefix}.self_attn.k_proj.weight")
+        qkv = [
+            rotary.pairs_together(queries, config.heads),
+            rotary.pairs_together(keys, config.kv_heads),
+            weights.tensor(f"{prefix}.self_attn.v_proj.weight"),
+        ]
+        gate_up = [weights.tensor(f"{prefix}.mlp.{part}_proj.weight") for part in ("gate", "up")]
+        return _Layer(
+            attention_norm=self._take(weights, f"{prefix}.input_layernorm.weight"),
+            qkv=torch.cat(qkv).to(device=self.device, dtype=self.dtype),
+            output=self._take(weights, f"{prefix}.self_attn.o_proj.weight"),
+            mlp_norm=self._take(weights, f"{prefix}.post_attention_layernorm.weight"),
+            gate_up=torch.cat(gate_up).to(device=self.device, dtype=self.dtype),
+            down=self._take(weights, f"{prefix}.mlp.down_proj.weight"),
+        )

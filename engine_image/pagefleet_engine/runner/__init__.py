@@ -1,0 +1,1 @@
+"""Computes a step: owns the weights and the KV memory."""

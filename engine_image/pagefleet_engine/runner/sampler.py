@@ -1,0 +1,161 @@
+"""Chooses next tokens from logits.
+
+Order: logit bias, then temperature, top-k, top-p (each over what the one before kept). The draw is an
+inverse CDF in token order with one uniform number per (seed, position), so a token does not depend on
+which other sequences are in the batch.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from pagefleet_engine.runner.noise import uniform
+from pagefleet_engine.steps import Sampling, TokenLogprobs
+
+FIRST_CANDIDATES = 1024
+"""Top-p looks at this many likeliest tokens before it sorts the whole vocabulary."""
+_ROUNDING = 1e-9
+"""Relative slack in comparing sums of the same weights that were added in another order."""
+
+
+class Draw(NamedTuple):
+    """How one row's token is to be chosen; `position` is the new token's place in its sequence."""
+
+    sampling: Sampling
+    position: int
+
+
+class Choice(NamedTuple):
+    """One row's token, or None where its logits are no numbers to choose by."""
+
+    token_id: int | None
+    logprobs: TokenLogprobs | None
+
+
+def choose(logits: torch.Tensor, draws: Sequence[Draw]) -> list[Choice]:
+    """The next token of each row of `logits` ([rows, vocabulary], float32; bias is added in place)."""
+    with torch.inference_mode():
+        for row, draw in enumerate(draws):
+            _add_bias(logits[row], draw.sampling)
+        likeliest = logits.max(dim=-1)
+        tokens = likeliest.indices.tolist()
+        usable = likeliest.values.isfinite().tolist()
+        random = [row for row, draw in enumerate(draws) if draw.sampling.temperature > 0 and usable[row]]
+        cut = [row for row in random if _cuts(draws[row].sampling)]
+        uncut = [row for row in random if not _cuts(draws[row].sampling)]
+        for rows, drawer in ((uncut, _draw_uncut), (cut, _draw_cut)):
+            if rows:
+                scaled = _scaled(logits, rows, draws)
+                for row, token in zip(rows, drawer(scaled, [draws[row] for row in rows]), strict=True):
+                    tokens[row] = token
+        logprobs = _chosen_logprobs(logits, draws, tokens, usable)
+    return [Choice(token if usable[row] else None, logprobs.get(row)) for row, token in enumerate(tokens)]
+
+
+def token_logprobs(logits: torch.Tensor, token_ids: Sequence[int], top: int) -> list[TokenLogprobs]:
+    """Log-probabilities of `token_ids` (one per row) and of the `top` likeliest tokens of each row.
+
+    `logits` is [rows, vocabulary]; natural logarithm, float32.
+    """
+    with torch.inference_mode():
+        logprobs = logits.float().log_softmax(-1)
+        chosen = logprobs.gather(1, torch.tensor(token_ids, device=logits.device)[:, None])[:, 0].tolist()
+        best = logprobs.topk(min(top, logits.shape[-1]), dim=-1)
+        values, ids = best.values.tolist(), best.indices.tolist()
+    return [
+        TokenLogprobs(token_id, chosen[row], tuple(zip(ids[row], values[row], strict=True)))
+        for row, token_id in enumerate(token_ids)
+    ]
+
+
+def _add_bias(row: torch.Tensor, sampling: Sampling) -> None:
+    if sampling.logit_bias:
+        ids, biases = zip(*sampling.logit_bias, strict=True)
+        row.index_add_(0, torch.tensor(ids, device=row.device), torch.tensor(biases, device=row.device))
+
+
+def _cuts(sampling: Sampling) -> bool:
+    return sampling.top_k is not None or sampling.top_p < 1
+
+
+def _scaled(logits: torch.Tensor, rows: Sequence[int], draws: Sequence[Draw]) -> torch.Tensor:
+    """Rows over their temperature, the largest at 0: no temperature is too small."""
+    temperatures = torch.tensor([[draws[row].sampling.temperature] for row in rows], device=logits.device)
+    chosen = logits[list(rows)]
+    return chosen.sub_(chosen.amax(-1, keepdim=True)).div_(temperatures)
+
+
+def _draw_uncut(scaled: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
+    tokens: list[int] = _inverse_cdf(scaled.exp_(), draws).tolist()
+    return tokens
+
+
+def _draw_cut(scaled: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
+    """Top-k and top-p among the likeliest candidates, or among all when those do not reach top-p."""
+    vocabulary = scaled.shape[-1]
+    limits = [min(draw.sampling.top_k or vocabulary, vocabulary) for draw in draws]
+    first = max(FIRST_CANDIDATES if limit == vocabulary else limit for limit in limits)
+    for count in (min(first, vocabulary), vocabulary):
+        ids, weights = _candidates(scaled, limits, count)
+        total = _total_weight(scaled, weights, limits)
+        kept, enough = _within_top_p(weights, total, draws)
+        if enough:
+            break
+    ids, order = ids.sort(dim=-1)
+    drawn = _inverse_cdf(kept.gather(1, order), draws)
+    tokens: list[int] = ids.gather(1, drawn[:, None])[:, 0].tolist()
+    return tokens
+
+
+def _candidates(scaled: torch.Tensor, limits: Sequence[int], count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids and weights of each row's `count` likeliest tokens, likeliest first; zero weight past its top-k."""
+    best = scaled.topk(count, dim=-1)
+    beyond = torch.arange(count) >= torch.tensor(limits)[:, None]
+    return best.indices, best.values.exp().masked_fill_(beyond.to(scaled.device), 0.0)
+
+
+def _total_weight(scaled: torch.Tensor, weights: torch.Tensor, limits: Sequence[int]) -> torch.Tensor:
+    """Weight of all tokens that top-k leaves, [rows, 1], float64."""
+    total = weights.double().sum(-1, keepdim=True)
+    if max(limits) == scaled.shape[-1] > weights.shape[-1]:
+        unlimited = torch.tensor(limits, device=scaled.device)[:, None] == scaled.shape[-1]
+        total = torch.where(unlimited, scaled.exp().double().sum(-1, keepdim=True), total)
+    return total
+
+
+def _within_top_p(weights: torch.Tensor, total: torch.Tensor, draws: Sequence[Draw]) -> tuple[torch.Tensor, bool]:
+    """`weights` (likeliest first) with zeros after the smallest set that reaches top-p.
+
+    And whether that set is among these candidates in every row.
+    """
+    top_p = torch.tensor([[draw.sampling.top_p] for draw in draws], dtype=torch.float64, device=weights.device)
+    goal = top_p * total * (1 - _ROUNDING)
+    reached = weights.double().cumsum(-1)
+    before = reached - weights
+    before[:, 0] = -1.0  # the likeliest token always stays
+    return weights.masked_fill(before >= goal, 0.0), bool((reached[:, -1:] >= goal).all())
+
+
+def _inverse_cdf(weights: torch.Tensor, draws: Sequence[Draw]) -> torch.Tensor:
+    """Column of each row at which the cumulative weight passes the row's uniform number."""
+    cumulative = weights.double().cumsum(-1)
+    total = cumulative[:, -1:]
+    noise = [[uniform(draw.sampling.seed, draw.position)] for draw in draws]
+    goal = torch.tensor(noise, dtype=torch.float64, device=weights.device) * total
+    below_total = torch.nextafter(total, torch.zeros_like(total))
+    return torch.searchsorted(cumulative, torch.minimum(goal, below_total), right=True)[:, 0]
+
+
+def _chosen_logprobs(
+    logits: torch.Tensor, draws: Sequence[Draw], tokens: Sequence[int], usable: Sequence[bool]
+) -> dict[int, TokenLogprobs]:
+    rows = [row for row, draw in enumerate(draws) if draw.sampling.top_logprobs is not None and usable[row]]
+    if not rows:
+        return {}
+    top = [draws[row].sampling.top_logprobs or 0 for row in rows]
+    found = token_logprobs(logits[rows], [tokens[row] for row in rows], max(top))
+    return {
+        row: TokenLogprobs(entry.token_id, entry.logprob, entry.top[:count])
+        for row, entry, count in zip(rows, found, top, strict=True)
+    }
