@@ -49,6 +49,9 @@ class Reason(StrEnum):
     WITHIN_RANGE = "DesiredWithinRange"
     REPLICAS_IGNORED = "ReplicasIgnored"
     NOT_AUTOSCALED = "NotAutoscaled"
+    # decisions only, beside the metric types and the reasons above
+    STEADY = "Steady"
+    LOAD_FITS_FEWER = "LoadFitsFewer"
 
 
 class EventReason(StrEnum):

@@ -11,25 +11,13 @@ from typing import Any, NamedTuple
 
 from pagefleet_api import labels
 from pagefleet_api.load import Load
-from pagefleet_api.reasons import Reason
+from pagefleet_operator.problems import Body, PodProblem, condition_of, parse_time, pod_problem
 
 TEMPLATE_HASH = "pod-template-hash"
 """Label that the Deployment controller puts on pods; one value for each generation of the template."""
 
-_IMAGE_REASONS = frozenset(
-    {
-        "ErrImagePull",
-        "ImagePullBackOff",
-        "InvalidImageName",
-        "ErrImageNeverPull",
-        "ImageInspectError",
-        "RegistryUnavailable",
-    }
-)
-_NORMAL_WAITS = frozenset({"ContainerCreating", "PodInitializing"})
-
-Body = Mapping[str, Any]
-"""An object as the API server gives it."""
+LEAVING_COST = -2000
+"""Deletion cost of a pod whose drain is over: it goes before those that still drain."""
 
 
 class Now(NamedTuple):
@@ -46,20 +34,14 @@ class ChildKey(NamedTuple):
     name: str
 
 
-def parse_time(text: object) -> datetime | None:
-    """An RFC 3339 time; None when absent or not one."""
-    if not isinstance(text, str):
-        return None
-    try:
-        parsed = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
-
-
 def format_time(moment: datetime) -> str:
     """RFC 3339 in UTC with microseconds, as the drain annotation keeps it."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def format_second(moment: datetime) -> str:
+    """RFC 3339 in UTC with whole seconds, as `metav1.Time` is written."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +54,6 @@ class Sample:
     def age_s(self, now: Now) -> float:
         """Seconds since the engine answered."""
         return now.monotonic_s - self.taken_monotonic_s
-
-
-@dataclass(frozen=True, slots=True)
-class PodProblem:
-    """Why a pod is not ready, in the words of whoever knows (scheduler, kubelet, engine)."""
-
-    reason: Reason
-    message: str
-    since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,13 +83,23 @@ class Pod:
         """Its ReplicaSet counts it."""
         return not (self.terminating or self.finished)
 
+    @property
+    def leaving(self) -> bool:
+        """Out of the Service with nothing left to wait for: its ReplicaSet may take it."""
+        return not self.serving and self.deletion_cost is not None and self.deletion_cost <= LEAVING_COST
+
+    @property
+    def draining(self) -> bool:
+        """Out of the Service; its last answers may still run."""
+        return not self.serving and not self.leaving
+
     @classmethod
     def from_object(cls, body: Body) -> "Pod":
         """Read a pod as the API server gives it."""
         meta, status = body.get("metadata") or {}, body.get("status") or {}
         pod_labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
         container = _engine_container(status)
-        ready = (_condition(status, "Ready") or {}).get("status") == "True"
+        ready = (condition_of(status, "Ready") or {}).get("status") == "True"
         restarts = int(container.get("restartCount") or 0)
         states = {**(container.get("lastState") or {}), **(container.get("state") or {})}
         return cls(
@@ -133,7 +116,7 @@ class Pod:
             template_hash=pod_labels.get(TEMPLATE_HASH),
             deletion_cost=_integer(notes.get(labels.DELETION_COST)),
             restarts=restarts,
-            problem=None if ready else _problem(status, container),
+            problem=None if ready else pod_problem(status, container),
         )
 
 
@@ -183,7 +166,7 @@ class DeploymentView:
         """Read a Deployment as the API server gives it."""
         meta, spec, status = (body.get(part) or {} for part in ("metadata", "spec", "status"))
         rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
-        progress, failure = _condition(status, "Progressing"), _condition(status, "ReplicaFailure") or {}
+        failure = condition_of(status, "ReplicaFailure") or {}
         replicas = spec.get("replicas")
         return cls(
             name=meta.get("name", ""),
@@ -195,8 +178,7 @@ class DeploymentView:
             updated=status.get("updatedReplicas") or 0,
             ready=status.get("readyReplicas") or 0,
             available=status.get("availableReplicas") or 0,
-            progressing=progress
-            and Progress(progress.get("status", ""), progress.get("reason", ""), progress.get("message", "")),
+            progressing=_progress(status),
             replica_failure=failure.get("message", "") if failure.get("status") == "True" else None,
             max_surge=_text(rolling.get("maxSurge")),
             max_unavailable=_text(rolling.get("maxUnavailable")),
@@ -223,11 +205,11 @@ class Observed:
         return self.deployment is not None and self.deployment.rollout_in_progress
 
 
-def _condition(status: Body, kind: str) -> dict[str, Any] | None:
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == kind:
-            return dict(condition)
-    return None
+def _progress(status: Body) -> Progress | None:
+    found = condition_of(status, "Progressing")
+    return (
+        None if found is None else Progress(found.get("status", ""), found.get("reason", ""), found.get("message", ""))
+    )
 
 
 def _engine_container(status: Body) -> Body:
@@ -254,51 +236,3 @@ def _replicas_manager(entries: Any) -> str | None:
         if "f:replicas" in fields:
             return str(entry.get("manager", ""))
     return None
-
-
-def _problem(status: Body, container: Body) -> PodProblem:
-    waits = [container, *(status.get("initContainerStatuses") or ())]
-    found = [problem for item in waits if (problem := _container_problem(item)) is not None]
-    return found[0] if found else _pod_problem(status, container)
-
-
-def _container_problem(container: Body) -> PodProblem | None:
-    """A container that cannot start, or ended: the image, the crash, or the kubelet's refusal."""
-    state, last = container.get("state") or {}, container.get("lastState") or {}
-    waiting = state.get("waiting") or {}
-    reason, message = waiting.get("reason", ""), waiting.get("message", "")
-    if reason in _IMAGE_REASONS:
-        return PodProblem(Reason.IMAGE_PULL_FAILED, f"{reason}: {message or container.get('image', '')}")
-    running_again = "running" in state and container.get("started")
-    ended = None if running_again else state.get("terminated") or last.get("terminated")
-    if ended and (ended.get("exitCode") or ended.get("reason") == "OOMKilled"):
-        return _crash(ended, int(container.get("restartCount") or 0))
-    if reason and reason not in _NORMAL_WAITS:
-        return PodProblem(Reason.ENGINE_UNREADY, f"{reason}: {message}")
-    return None
-
-
-def _crash(ended: Body, restarts: int) -> PodProblem:
-    code, words = ended.get("exitCode"), str(ended.get("message") or "").strip()
-    tail = f": {words}" if words else ""
-    moment = parse_time(ended.get("finishedAt"))
-    if ended.get("reason") == "OOMKilled":
-        return PodProblem(Reason.OUT_OF_MEMORY, f"OOMKilled, exit code {code}, {restarts} restarts{tail}", moment)
-    return PodProblem(Reason.CRASH_LOOP, f"exit code {code}, {restarts} restarts{tail}", moment)
-
-
-def _pod_problem(status: Body, container: Body) -> PodProblem:
-    """No container is in trouble: the scheduler, the start, or the readiness probe holds the pod."""
-    if status.get("phase") == "Failed":
-        return PodProblem(Reason.ENGINE_UNREADY, f"{status.get('reason', 'Failed')}: {status.get('message', '')}")
-    scheduled = _condition(status, "PodScheduled") or {}
-    if scheduled.get("status") == "False":
-        moment = parse_time(scheduled.get("lastTransitionTime"))
-        return PodProblem(Reason.UNSCHEDULABLE, scheduled.get("message") or scheduled.get("reason", ""), moment)
-    if not scheduled:
-        return PodProblem(Reason.STARTING, "waits for the scheduler")
-    if "running" not in (container.get("state") or {}):
-        return PodProblem(Reason.STARTING, "the container is being created")
-    if container.get("started"):
-        return PodProblem(Reason.ENGINE_UNREADY, "the engine runs and its readiness probe fails")
-    return PodProblem(Reason.STARTING, "the engine loads the model")

@@ -8,8 +8,7 @@ from pagefleet_api.load import Load
 from pagefleet_api.reasons import EventReason, Reason
 from pagefleet_api.service import Autoscaling, InferenceService, MetricType
 from pagefleet_api.status import Decision
-
-from pagefleet_operator.observed import DeploymentView, Now, Observed, Pod
+from pagefleet_operator.observed import Now, Observed, Pod
 
 DEFAULT_DOWN_WINDOW_S = 300
 DEFAULT_UP_WINDOW_S = 0
@@ -78,12 +77,18 @@ class Fleet:
     pods: tuple[PodLoad, ...] = ()
     rollout_in_progress: bool = False
 
+    @property
+    def ready(self) -> int:
+        """Pods that get requests now."""
+        return sum(pod.ready for pod in self.pods)
+
     @classmethod
     def of(cls, observed: Observed, now: Now) -> Self:
         """The fleet that `observed` shows. Draining and leaving pods take no new requests: not part of it."""
         active = [pod for pod in observed.pods if pod.active]
+        draining = sum(pod.draining for pod in active)
         return cls(
-            current=observed.deployment and asked_for(observed.deployment, active),
+            current=None if observed.deployment is None else max(observed.deployment.replicas - draining, 0),
             pods=tuple(_pod_load(pod, observed, now) for pod in active if pod.serving),
             rollout_in_progress=observed.rollout_in_progress,
         )
@@ -107,6 +112,16 @@ class Verdict(NamedTuple):
     status: bool
     reason: Reason
     message: str
+
+
+class Clamp(NamedTuple):
+    """One step that changed the answer or kept it: which, and in words with numbers."""
+
+    reason: Reason
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.words}"
 
 
 class Scaled(NamedTuple):
@@ -138,16 +153,6 @@ class Outcome:
         return self.decision.desired
 
 
-def asked_for(deployment: DeploymentView, active: list[Pod]) -> int:
-    """Serving replicas that the Deployment stands for: its number without the pods that still drain.
-
-    Only for a start without memory: a drained pod counts as gone from the moment its drain is finished.
-    """
-    from pagefleet_operator.plan.replicas import still_drains
-
-    return max(deployment.replicas - sum(1 for pod in active if still_drains(pod)), 0)
-
-
 def _targets(scaling: Autoscaling) -> dict[MetricType, float]:
     found: dict[MetricType, float] = {}
     for metric in scaling.metrics:
@@ -155,7 +160,7 @@ def _targets(scaling: Autoscaling) -> dict[MetricType, float]:
             found[metric.type] = metric.target.average_utilization / 100
         elif metric.target.average_value is not None:
             found[metric.type] = float(quantity.parse(metric.target.average_value))
-    return found
+    return {kind: target for kind, target in found.items() if target > 0}
 
 
 def _or(value: int | None, default: int) -> int:

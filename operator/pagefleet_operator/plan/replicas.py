@@ -1,20 +1,17 @@
 """How a service gets from the pods that it has to the number that it wants, without cutting an answer off."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagefleet_api.reasons import EventReason
-
-from pagefleet_operator.observed import Now, Observed, Pod
+from pagefleet_operator.observed import LEAVING_COST, Now, Observed, Pod
 
 SETTLE_S = 2.0
 DRAINING_COST = -1000
-LEAVING_COST = -2000
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Take a pod out: one patch (label serving "false", annotations drain-started and deletion cost), then POST /drain."""
+    """Take a pod out: one patch of label and annotations, then POST /drain."""
 
     pod: Pod
     started: str
@@ -67,11 +64,6 @@ class ReplicaPlan:
     events: tuple[Note, ...]
     draining: int
     """Pods that still drain after this plan: while above 0, look again every 2 s."""
-
-
-def still_drains(pod: Pod) -> bool:
-    """Out of the Service and not released yet."""
-    return not pod.serving and not (pod.deletion_cost is not None and pod.deletion_cost <= LEAVING_COST)
 
 
 def plan_replicas(

@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 from pagefleet_api.service import Rollout
-
 from pagefleet_operator.observed import Now, Observed
 
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from pagefleet_api.service import InferenceService
 from pagefleet_api.status import Status
-
 from pagefleet_operator.autoscaling.values import Outcome
 from pagefleet_operator.observed import Now, Observed
 from pagefleet_operator.plan.convergence import Conflict

@@ -1,7 +1,6 @@
 """When a status is worth a write."""
 
 from pagefleet_api.status import Status
-
 from pagefleet_operator.observed import Now
 
 

@@ -1,0 +1,106 @@
+"""Demand over a fleet, with what is missing kept apart from what is zero."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pagefleet_api.load import EngineState, Load
+from pagefleet_operator.autoscaling.values import Fleet, PodLoad, Policy
+
+
+class Demand(NamedTuple):
+    """One metric summed over pods."""
+
+    known: float
+    """Sum over the pods that gave a usable reading."""
+    pods: int
+    """Pods that gave one."""
+    missing: int
+    """Pods that may hold load and gave none."""
+
+    def at_least(self) -> float:
+        """For the question whether more pods are needed: a silent pod counts as empty."""
+        return self.known
+
+    def at_most(self, target: float) -> float:
+        """For the question whether fewer would do: a silent pod counts as at `target`."""
+        return self.known + self.missing * target
+
+    def per_pod(self) -> float | None:
+        """Mean over the pods with a reading."""
+        return self.known / self.pods if self.pods else None
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """What the pods say, as sums."""
+
+    waiting: Demand
+    in_flight: Demand
+    kv: Demand
+    """In whole pods: 1.5 is one and a half pools of blocks."""
+    oldest_age_s: float | None
+    """Age of the oldest sample in use."""
+
+    @property
+    def coverage(self) -> float:
+        """Share of the pods that may hold load and say how much, 0..1."""
+        pods = self.in_flight.pods + self.in_flight.missing
+        return self.in_flight.pods / pods if pods else 0.0
+
+    @property
+    def complete(self) -> bool:
+        """Every metric has at least one reading."""
+        return min(self.waiting.pods, self.in_flight.pods, self.kv.pods) > 0
+
+    @property
+    def empty(self) -> bool:
+        """No metric has any."""
+        return max(self.waiting.pods, self.in_flight.pods, self.kv.pods) == 0
+
+
+class _Reading(NamedTuple):
+    waiting: int | None
+    in_flight: int | None
+    kv: float | None
+
+
+_SILENT = _Reading(None, None, None)
+
+
+def read(fleet: Fleet, policy: Policy) -> Readings:
+    """Sums over `fleet`; what is older than `policy.max_age_s` or cannot be true is missing."""
+    fresh = {pod: load for pod in fleet.pods if (load := _fresh(pod, policy)) is not None}
+    readings = [
+        _reading(fresh[pod], policy) if pod in fresh else _SILENT
+        for pod in fleet.pods
+        if pod in fresh or pod.started or pod.ready
+    ]
+    ages = [pod.age_s for pod in fresh if pod.age_s is not None]
+    return Readings(
+        waiting=_sum([reading.waiting for reading in readings]),
+        in_flight=_sum([reading.in_flight for reading in readings]),
+        kv=_sum([reading.kv for reading in readings]),
+        oldest_age_s=max(ages, default=None),
+    )
+
+
+def _fresh(pod: PodLoad, policy: Policy) -> Load | None:
+    if pod.load is None or pod.age_s is None or pod.age_s > policy.max_age_s:
+        return None
+    return None if pod.load.state is EngineState.FAILED else pod.load
+
+
+def _reading(load: Load, policy: Policy) -> _Reading:
+    """The believable parts: no engine holds more requests than its seats and its queue (once more the
+    seats, as a request that just came counts before it is placed), nor uses blocks that it has not.
+    """
+    seats = max(load.max_num_seqs, policy.max_num_seqs)
+    limit = policy.max_queued_requests + seats
+    waiting = load.waiting if load.waiting <= limit else None
+    in_flight = load.in_flight if waiting is not None and load.in_flight <= limit + seats else None
+    return _Reading(waiting, in_flight, load.kv_usage if load.blocks_used <= load.blocks_total else None)
+
+
+def _sum(values: list[int | None] | list[float | None]) -> Demand:
+    known = [value for value in values if value is not None]
+    return Demand(sum(known), len(known), len(values) - len(known))
