@@ -1,0 +1,102 @@
+"""`/v1/completions`: a request's prompts, and its answer whole or in chunks."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from pagefleet_engine.api import logprobs
+from pagefleet_engine.api.answers import Answer, CompletionChoice, CompletionLogprobs, Usage, to_event, to_json
+from pagefleet_engine.api.choice import Choice, Delta, Entry
+from pagefleet_engine.api.dialect import Asked, Heading, Whole
+from pagefleet_engine.api.model import ServedModel, TokenIds
+from pagefleet_engine.api.requests import CompletionRequest
+
+_OBJECT = "text_completion"
+
+
+class CompletionDialect:
+    """One completions request in the forms of its endpoint; choices are numbered prompt by prompt."""
+
+    def __init__(self, request: CompletionRequest, heading: Heading) -> None:
+        self.request = request
+        given = request.prompts
+        self.asked = Asked(
+            answer_tokens=request.answer_tokens,
+            answer_tokens_field="max_tokens",
+            prompt_field="prompt",
+            top_logprobs=request.logprobs,
+            prompt_logprobs=request.logprobs if request.echo else None,
+            prompts=len(given),
+        )
+        self._given = given
+        self._heading = heading
+        self._vocabulary = heading.model.tokenizer
+        self._token_ids: tuple[TokenIds, ...] = ()
+        self._echoes: tuple[str, ...] = ("",) * len(given)
+
+    def prompts(self, model: ServedModel) -> tuple[TokenIds, ...]:
+        """The tokens of every prompt; slow, for a thread. Raises `InvalidRequest`."""
+        self._token_ids = tuple(model.prompt_tokens(prompt) for prompt in self._given)
+        if self.request.echo:
+            self._echoes = tuple(model.prompt_text(prompt) for prompt in self._given)
+        return self._token_ids
+
+    def opening(self, index: int, choice: Choice) -> bytes | None:
+        """The echoed prompt with its log-probabilities."""
+        if not self.request.echo:
+            return None
+        return self._event([CompletionChoice(index, self._echo(index), self._prompt_logprobs(index, choice), None)])
+
+    def chunk(self, index: int, delta: Delta) -> bytes:
+        """A chunk of text."""
+        found = self._answer_logprobs(index, delta.entries) if delta.entries else None
+        return self._event([CompletionChoice(index, delta.text, found, None)])
+
+    def closing(self, index: int, finish_reason: str) -> bytes:
+        """The one chunk of a choice with a finish reason."""
+        return self._event([CompletionChoice(index, "", None, finish_reason)])
+
+    def usage_event(self, usage: Usage) -> bytes:
+        """The chunk after all choices."""
+        return to_event(self._answer([], usage))
+
+    def whole(self, choices: Sequence[Whole], usage: Usage) -> bytes:
+        """The body of an answer that is not streamed."""
+        return to_json(self._answer([self._choice(index, each) for index, each in enumerate(choices)], usage))
+
+    def _choice(self, index: int, whole: Whole) -> CompletionChoice:
+        text = self._echo(index) + whole.text
+        if self.asked.top_logprobs is None:
+            return CompletionChoice(index, text, None, whole.finish_reason)
+        found = self._answer_logprobs(index, whole.entries)
+        before = self._prompt_logprobs(index, whole.choice)
+        return CompletionChoice(index, text, _joined(before, found) if before else found, whole.finish_reason)
+
+    def _echo(self, index: int) -> str:
+        return self._echoes[index // self.request.choices]
+
+    def _prompt_logprobs(self, index: int, choice: Choice) -> CompletionLogprobs | None:
+        if self.asked.prompt_logprobs is None:
+            return None
+        return logprobs.prompt(self._token_ids[index // self.request.choices], choice.prompt_logprobs, self._vocabulary)
+
+    def _answer_logprobs(self, index: int, entries: Sequence[Entry]) -> CompletionLogprobs:
+        return logprobs.completion(entries, self._vocabulary, len(self._echo(index)))
+
+    def _event(self, choices: list[CompletionChoice]) -> bytes:
+        return to_event(self._answer(choices, None if self.request.include_usage else msgspec.UNSET))
+
+    def _answer(
+        self, choices: list[CompletionChoice], usage: Usage | msgspec.UnsetType | None
+    ) -> Answer[CompletionChoice]:
+        heading = self._heading
+        return Answer(heading.answer_id, _OBJECT, heading.created_at_s, heading.model_name, choices, usage)
+
+
+def _joined(first: CompletionLogprobs, second: CompletionLogprobs) -> CompletionLogprobs:
+    return CompletionLogprobs(
+        first.tokens + second.tokens,
+        first.token_logprobs + second.token_logprobs,
+        first.top_logprobs + second.top_logprobs,
+        first.text_offset + second.text_offset,
+    )

@@ -1,0 +1,62 @@
+"""The core process as this process's child: started early, watched, never left behind."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from pagefleet_api.labels import API_KEY_ENV_PREFIX
+from pagefleet_api.launch import Launch
+
+CORE_MODULE = "pagefleet_engine.core_process"
+_SOCKET_NAME = "core.sock"
+_LEAVE_BY_ITSELF_S = 0.5
+
+
+class CoreChild:
+    """Listens on a private socket and starts the core, which connects to it.
+
+    The core's lifetime is tied to the *thread* that makes this object, so make it in the main thread. API
+    keys stay out of the core's arguments and environment.
+    """
+
+    def __init__(self, launch: Launch, module: str = CORE_MODULE) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="pagefleet-"))
+        path = self._folder / _SOCKET_NAME
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind(str(path))
+        self.listener.listen(1)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(API_KEY_ENV_PREFIX)}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, "--socket", str(path), *launch.argv()],
+            stdin=subprocess.DEVNULL,
+            env=environment,
+        )
+
+    @property
+    def pid(self) -> int:
+        """The core's process id."""
+        return self._process.pid
+
+    def watch(self, ended: Callable[[int], None]) -> None:
+        """Call `ended` with the exit status, from another thread, once the core has ended."""
+
+        def wait() -> None:
+            ended(self._process.wait())
+
+        threading.Thread(target=wait, name="core-watch", daemon=True).start()
+
+    def end(self) -> None:
+        """Give the core a moment to leave after its socket has closed, then kill it; removes the socket."""
+        self.listener.close()
+        try:
+            self._process.wait(_LEAVE_BY_ITSELF_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)

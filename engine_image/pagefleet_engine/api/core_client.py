@@ -1,0 +1,183 @@
+"""The API process's end of the socket to the core: requests out, news in, and who waits for what."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from pagefleet_engine.api.errors import ApiError, CoreLost
+from pagefleet_engine.core.channel import ChannelClosed, encode_frame, read_frame
+from pagefleet_engine.wire import (
+    Abort,
+    CoreFailed,
+    CoreReady,
+    CoreStatus,
+    StepReport,
+    StepTimes,
+    Submit,
+    ToCore,
+    TokenEvent,
+)
+
+Clock = Callable[[], float]
+
+
+class Arrival(NamedTuple):
+    """An event, when it came, and how long the step took that made it (0 when the core did not say)."""
+
+    event: TokenEvent
+    received_at_s: float
+    step_s: float
+
+
+class Flight:
+    """The sequences of one HTTP request in the core, for one reader."""
+
+    def __init__(self, client: "CoreClient", request_ids: Sequence[int]) -> None:
+        self.request_ids = request_ids
+        self._client = client
+        self._arrived: list[Arrival] = []
+        self._error: Exception | None = None
+        self._wake = asyncio.Event()
+
+    async def arrivals(self) -> list[Arrival]:
+        """Everything that has come since the last call, at least one; raises what `end` was given."""
+        while not self._arrived:
+            if self._error is not None:
+                raise self._error
+            self._wake.clear()
+            await self._wake.wait()
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+    def add(self, arrival: Arrival) -> None:
+        """News for the reader."""
+        self._arrived.append(arrival)
+        self._wake.set()
+
+    def end(self, error: Exception) -> None:
+        """No more news: the reader meets `error` after what has arrived. The first error stays."""
+        if self._error is None:
+            self._error = error
+            self._wake.set()
+
+    def drop(self, request_ids: Iterable[int]) -> None:
+        """Tell the core to forget these; what it still says of them is ignored."""
+        self._client.abort(request_ids)
+
+
+class CoreClient:
+    """What the core last said, and the requests it works on.
+
+    `ready`, `status` and `failure` are None until the core has said so. `heard_at_s` is the time of its
+    latest message, `busy_since_s` that of the first of the requests which keep it busy now.
+    """
+
+    def __init__(self, clock: Clock, on_step: Callable[[StepTimes], None], on_change: Callable[[], None]) -> None:
+        self._clock = clock
+        self._on_step = on_step
+        self._on_change = on_change
+        self._writer: asyncio.StreamWriter | None = None
+        self._flights: dict[int, Flight] = {}
+        self._outbox: list[ToCore] = []
+        self._next_id = 0
+        self._closed_by: ApiError | None = None
+        self.ready: CoreReady | None = None
+        self.status: CoreStatus | None = None
+        self.failure: str | None = None
+        self.heard_at_s: float | None = None
+        self.busy_since_s: float | None = None
+
+    async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Read the core's messages to the end; its end is a failure unless `close` came first."""
+        if self._writer is not None:
+            writer.close()
+            return
+        self._writer = writer
+        try:
+            while True:
+                self._hear(await read_frame(reader))
+        except ChannelClosed:
+            self.fail("the core process has ended")
+
+    def take_ids(self, count: int) -> range:
+        """Fresh request ids."""
+        first = self._next_id
+        self._next_id += count
+        return range(first, self._next_id)
+
+    def submit(self, submits: Sequence[Submit]) -> Flight:
+        """Send sequences to the core together; raises the error that ended all flights, if one did."""
+        if self._closed_by is not None:
+            raise self._closed_by
+        flight = Flight(self, [submit.request_id for submit in submits])
+        if not self._flights:
+            self.busy_since_s = self._clock()
+        for submit in submits:
+            self._flights[submit.request_id] = flight
+            self._post(submit)
+        return flight
+
+    def abort(self, request_ids: Iterable[int]) -> None:
+        """Forget these here and in the core; unknown ids are none of its business."""
+        known = tuple(request_id for request_id in request_ids if self._forget(request_id))
+        if known:
+            self._post(Abort(known))
+
+    def end_all(self, error: ApiError) -> None:
+        """End every flight, and refuse every later one, with `error`."""
+        self._closed_by = self._closed_by or error
+        for flight in set(self._flights.values()):
+            flight.end(error)
+
+    def fail(self, message: str) -> None:
+        """The core is lost; the first reason stays."""
+        if self.failure is None:
+            self.failure = message
+            self.end_all(CoreLost(f"The engine failed: {message}. Send the request again.", retry_after_s=5))
+            self._on_change()
+
+    def close(self) -> None:
+        """Close the socket, which ends the core."""
+        self.failure = self.failure or "the process is ending"
+        if self._writer is not None:
+            self._writer.close()
+
+    def _hear(self, message: CoreReady | CoreFailed | StepReport) -> None:
+        self.heard_at_s = self._clock()
+        if isinstance(message, StepReport):
+            self._hear_step(message, self.heard_at_s)
+        elif isinstance(message, CoreReady):
+            self.ready = message
+            self._on_change()
+        else:
+            self.fail(message.message)
+
+    def _hear_step(self, report: StepReport, now_s: float) -> None:
+        self.status = report.status or self.status
+        step_s = 0.0
+        for times in report.times:
+            step_s += times.schedule_s + times.forward_s
+            self._on_step(times)
+        for event in report.events:
+            flight = self._flights.get(event.request_id)
+            if flight is None:
+                continue
+            flight.add(Arrival(event, now_s, step_s))
+            if event.finish_reason is not None:
+                self._forget(event.request_id)
+
+    def _forget(self, request_id: int) -> bool:
+        known = self._flights.pop(request_id, None) is not None
+        if not self._flights:
+            self.busy_since_s = None
+        return known
+
+    def _post(self, message: ToCore) -> None:
+        if not self._outbox:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._outbox.append(message)
+
+    def _flush(self) -> None:
+        messages, self._outbox = self._outbox, []
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write(encode_frame(messages))

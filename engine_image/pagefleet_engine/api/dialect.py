@@ -1,0 +1,77 @@
+"""What the two endpoints share: a request as the engine sees it, an answer before it takes a form."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from pagefleet_engine.api.answers import Usage
+from pagefleet_engine.api.choice import Choice, Delta, Entry
+from pagefleet_engine.api.model import ServedModel, TokenIds
+from pagefleet_engine.api.requests import GenerationRequest
+
+
+class Heading(NamedTuple):
+    """What every chunk of an answer repeats."""
+
+    answer_id: str
+    created_at_s: int
+    model_name: str
+    model: ServedModel
+
+
+class Asked(NamedTuple):
+    """What is asked of the engine beyond sampling; the field names are for error messages."""
+
+    answer_tokens: int | None
+    answer_tokens_field: str
+    prompt_field: str
+    top_logprobs: int | None
+    prompt_logprobs: int | None
+    prompts: int
+
+
+class Whole(NamedTuple):
+    """One finished choice."""
+
+    choice: Choice
+    text: str
+    entries: tuple[Entry, ...]
+
+    @property
+    def finish_reason(self) -> str:
+        """Why it ended: stop or length."""
+        return self.choice.finish_reason or "length"
+
+
+class Dialect(Protocol):
+    """One request in the forms of its endpoint; every method gives bytes that are ready to send."""
+
+    asked: Asked
+
+    @property
+    def request(self) -> GenerationRequest:
+        """The parsed body."""
+        ...
+
+    def prompts(self, model: ServedModel) -> tuple[TokenIds, ...]:
+        """The tokens of every prompt; slow, for a thread. Raises `InvalidRequest`."""
+        ...
+
+    def opening(self, index: int, choice: Choice) -> bytes | None:
+        """The first chunk of a choice, once something of it is known; None where there is none."""
+        ...
+
+    def chunk(self, index: int, delta: Delta) -> bytes:
+        """A chunk of text."""
+        ...
+
+    def closing(self, index: int, finish_reason: str) -> bytes:
+        """The one chunk of a choice with a finish reason."""
+        ...
+
+    def usage_event(self, usage: Usage) -> bytes:
+        """The chunk after all choices."""
+        ...
+
+    def whole(self, choices: Sequence[Whole], usage: Usage) -> bytes:
+        """The body of an answer that is not streamed."""
+        ...

@@ -1,0 +1,173 @@
+"""`/v1/*`: from a request to its answer, in the order in which things can go wrong."""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, aclosing
+from typing import TypeVar
+
+from fastapi import Request, Response
+
+from pagefleet_engine.api import planning, requests
+from pagefleet_engine.api.answers import DONE, Model, ModelList, to_json
+from pagefleet_engine.api.chat import ChatDialect
+from pagefleet_engine.api.choice import Choice, Delta
+from pagefleet_engine.api.completions import CompletionDialect
+from pagefleet_engine.api.dialect import Dialect, Heading, Whole
+from pagefleet_engine.api.errors import ModelUnknown
+from pagefleet_engine.api.gate import Claim
+from pagefleet_engine.api.generation import ClientGone, Generation, Progress
+from pagefleet_engine.api.host import EngineHost
+from pagefleet_engine.api.requests import ChatRequest, CompletionRequest, GenerationRequest
+from pagefleet_engine.api.transport import EventStream, json_response, nobody_response, on_hang_up, read_body
+from pagefleet_engine.scheduler import admission
+
+LARGE_BODY_BYTES = 64 << 10
+"""Bodies over this are parsed in a thread."""
+_SEED_BITS = 63
+_ID_BYTES = 12
+
+log = logging.getLogger(__name__)
+_RequestT = TypeVar("_RequestT", bound=GenerationRequest)
+
+
+class Endpoints:
+    """The OpenAI endpoints over one engine."""
+
+    def __init__(self, host: EngineHost) -> None:
+        self._host = host
+
+    async def chat(self, request: Request) -> Response:
+        """POST /v1/chat/completions."""
+        return await self._answer(request, ChatRequest, ChatDialect, "chatcmpl-")
+
+    async def completions(self, request: Request) -> Response:
+        """POST /v1/completions."""
+        return await self._answer(request, CompletionRequest, CompletionDialect, "cmpl-")
+
+    async def models(self, request: Request) -> Response:
+        """GET /v1/models."""
+        self._host.keys.tenant_salt(request.headers.get("authorization"))
+        return json_response(to_json(ModelList([self._model()])))
+
+    async def model(self, request: Request) -> Response:
+        """GET /v1/models/NAME."""
+        self._host.keys.tenant_salt(request.headers.get("authorization"))
+        self._check_model(request.path_params["name"])
+        return json_response(to_json(self._model()))
+
+    def _model(self) -> Model:
+        host = self._host
+        window = admission.window(host.ready.max_model_len, host.ready.num_blocks)
+        return Model(host.model_name, host.created_at_s, window)
+
+    def _check_model(self, name: str | None) -> None:
+        if name is not None and name != self._host.model_name:
+            raise ModelUnknown(
+                f"The model {name!r} does not exist here; this server has {self._host.model_name!r}.", param="model"
+            )
+
+    async def _answer(
+        self,
+        request: Request,
+        kind: type[_RequestT],
+        dialect_kind: Callable[[_RequestT, Heading], Dialect],
+        id_prefix: str,
+    ) -> Response:
+        host, arrived_at_s = self._host, self._host.clock()
+        salt = host.keys.tenant_salt(request.headers.get("authorization"))
+        host.gate.check_open()
+        try:
+            parsed = await self._parse(kind, await read_body(request))
+            self._check_model(parsed.model)
+            answer_id = id_prefix + secrets.token_hex(_ID_BYTES)
+            dialect = dialect_kind(parsed, Heading(answer_id, int(time.time()), host.model_name, host.model))
+            claim = host.gate.admit(parsed.choices * dialect.asked.prompts)
+            try:
+                generation = await self._begin(dialect, claim, salt, arrived_at_s)
+            except BaseException:
+                claim.release_rest()
+                raise
+            if parsed.stream:
+                return await self._stream(request, dialect, generation, answer_id)
+            return await self._whole(request, dialect, generation, answer_id)
+        except ClientGone:
+            return nobody_response()
+
+    async def _parse(self, kind: type[_RequestT], body: bytes) -> _RequestT:
+        if len(body) <= LARGE_BODY_BYTES:
+            return requests.parse(kind, body)
+        return await asyncio.get_running_loop().run_in_executor(self._host.text_threads, requests.parse, kind, body)
+
+    async def _begin(self, dialect: Dialect, claim: Claim, salt: str, arrived_at_s: float) -> Generation:
+        """Tokenise off the loop, check what can never run, hand the sequences to the core."""
+        host = self._host
+        loop = asyncio.get_running_loop()
+        prompts = await loop.run_in_executor(host.text_threads, dialect.prompts, host.model)
+        planning.check_fits(prompts, dialect.asked, host.ready)
+        plan = planning.plan(
+            dialect.request,
+            dialect.asked,
+            prompts,
+            tokenizer=host.model.tokenizer,
+            window_tokens=admission.window(host.ready.max_model_len, host.ready.num_blocks),
+            request_ids=host.core.take_ids(len(prompts) * dialect.request.choices),
+            fresh_seed=lambda: secrets.randbits(_SEED_BITS),
+            cache_salt=salt,
+        )
+        return Generation(host.core, host.recorder, claim, plan, clock=host.clock, arrived_at_s=arrived_at_s)
+
+    async def _whole(self, request: Request, dialect: Dialect, generation: Generation, answer_id: str) -> Response:
+        deltas: list[list[Delta]] = [[] for _ in generation.choices]
+        try:
+            async with (
+                on_hang_up(request.receive, lambda: generation.flight.end(ClientGone())),
+                aclosing(generation.progress()) as batches,
+            ):
+                async for batch in batches:
+                    for progress in batch:
+                        deltas[progress.choice_index].append(progress.delta)
+        finally:
+            generation.log_end(answer_id, stream=False)
+        whole = [_whole_choice(choice, found) for choice, found in zip(generation.choices, deltas, strict=True)]
+        return json_response(dialect.whole(whole, generation.usage()))
+
+    async def _stream(self, request: Request, dialect: Dialect, generation: Generation, answer_id: str) -> Response:
+        events = self._events(request, dialect, generation, answer_id)
+        return EventStream(await anext(events), events)
+
+    async def _events(
+        self, request: Request, dialect: Dialect, generation: Generation, answer_id: str
+    ) -> AsyncGenerator[bytes, None]:
+        """The events of a stream, those of one step together; ends with usage, if asked for, and `[DONE]`."""
+        opened: set[int] = set()
+        async with AsyncExitStack() as stack:
+            stack.callback(generation.log_end, answer_id, stream=True)
+            await stack.enter_async_context(on_hang_up(request.receive, lambda: generation.flight.end(ClientGone())))
+            batches = await stack.enter_async_context(aclosing(generation.progress()))
+            async for batch in batches:
+                if events := b"".join(_events_of(batch, dialect, generation, opened)):
+                    yield events
+            tail = dialect.usage_event(generation.usage()) if dialect.request.include_usage else b""
+            yield tail + DONE
+
+
+def _whole_choice(choice: Choice, deltas: Sequence[Delta]) -> Whole:
+    text = "".join(delta.text for delta in deltas)
+    return Whole(choice, text, tuple(entry for delta in deltas for entry in delta.entries))
+
+
+def _events_of(
+    batch: Sequence[Progress], dialect: Dialect, generation: Generation, opened: set[int]
+) -> Iterator[bytes]:
+    for index, delta in batch:
+        choice = generation.choices[index]
+        if index not in opened and (choice.completion_tokens or delta.finish_reason):
+            opened.add(index)
+            yield dialect.opening(index, choice) or b""
+        if delta.text or delta.entries:
+            yield dialect.chunk(index, delta)
+        if delta.finish_reason is not None:
+            yield dialect.closing(index, delta.finish_reason)

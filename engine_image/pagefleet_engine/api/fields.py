@@ -1,0 +1,86 @@
+"""Request fields that OpenAI or vLLM clients send and this engine refuses, and the values it lets pass.
+
+A field that changes the answer and is not supported is refused by name, never dropped in silence. All
+other unknown fields are ignored, as clients send extras (`user`, `metadata`, `store`, …).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pagefleet_engine.api.errors import InvalidRequest
+
+_OFF: tuple[Any, ...] = (None, False)
+_ZERO: tuple[Any, ...] = (None, 0)
+_EMPTY: tuple[Any, ...] = (None, [], {}, "")
+
+_COMMON: dict[str, tuple[Any, ...]] = {
+    "presence_penalty": _ZERO,
+    "frequency_penalty": _ZERO,
+    "repetition_penalty": (None, 1),
+    "length_penalty": (None, 1),
+    "min_p": _ZERO,
+    "min_tokens": _ZERO,
+    "use_beam_search": _OFF,
+    "include_stop_str_in_output": _OFF,
+    "skip_special_tokens": (None, True),
+    "spaces_between_special_tokens": (None, True),
+    "prompt_logprobs": (None,),
+    "truncate_prompt_tokens": (None,),
+    "allowed_token_ids": _EMPTY,
+    "bad_words": _EMPTY,
+    "structured_outputs": _EMPTY,
+    "guided_json": _EMPTY,
+    "guided_regex": _EMPTY,
+    "guided_choice": _EMPTY,
+    "guided_grammar": _EMPTY,
+    "response_format": (None, {"type": "text"}),
+    "priority": _ZERO,
+}
+CHAT: dict[str, tuple[Any, ...]] = _COMMON | {
+    "tools": _EMPTY,
+    "tool_choice": (None, "none", "auto"),
+    "functions": _EMPTY,
+    "function_call": (None, "none", "auto"),
+    "modalities": (None, ["text"]),
+    "audio": (None,),
+    "web_search_options": (None,),
+    "echo": _OFF,
+    "add_generation_prompt": (None, True),
+    "continue_final_message": _OFF,
+    "chat_template": (None,),
+    "chat_template_kwargs": _EMPTY,
+    "documents": _EMPTY,
+    "prompt": (None,),
+}
+COMPLETIONS: dict[str, tuple[Any, ...]] = _COMMON | {
+    "suffix": _EMPTY,
+    "prompt_embeds": (None,),
+    "messages": (None,),
+    "top_logprobs": (None,),
+}
+_SHOWN_CHARS = 80
+
+
+def shown(value: Any) -> str:
+    """`value` for an error message, cut when long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
+
+
+def refuse_unsupported(sent: Mapping[str, Any], table: Mapping[str, tuple[Any, ...]]) -> None:
+    """Raise `InvalidRequest` for the first field of `table` that was sent with another value than allowed."""
+    for name, allowed in table.items():
+        if name in sent and not any(_same(sent[name], value) for value in allowed):
+            choices = ", ".join("null" if value is None else _json_like(value) for value in allowed)
+            raise InvalidRequest(
+                f"{name} is not supported with the value {shown(sent[name])}; leave it out or send: {choices}",
+                param=name,
+            )
+
+
+def _same(sent: Any, allowed: Any) -> bool:
+    return bool(sent == allowed) and isinstance(sent, bool) == isinstance(allowed, bool)
+
+
+def _json_like(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value).replace("'", '"') or '""'

@@ -1,0 +1,110 @@
+"""Who comes in: the pod's state, the queue's bound, and the count of what is open."""
+
+from pagefleet_api.launch import Launch
+from pagefleet_api.load import EngineState
+from pagefleet_api.metrics import Engine
+from pagefleet_engine.api import queueing
+from pagefleet_engine.api.core_client import Clock, CoreClient
+from pagefleet_engine.api.drain import DrainState, Intake
+from pagefleet_engine.api.errors import Draining, EngineFailed, InvalidRequest, QueueFull, Starting
+from pagefleet_engine.api.recorder import Recorder
+
+_RETRY_WHILE_STARTING_S = 5.0
+_RETRY_ELSEWHERE_S = 1.0
+
+
+class Claim:
+    """Places of one request's sequences among the open ones."""
+
+    def __init__(self, gate: "Gate", count: int) -> None:
+        self._gate = gate
+        self._left = count
+
+    def release(self, count: int) -> None:
+        """Give `count` places back."""
+        self._left -= count
+        self._gate.open_sequences -= count
+
+    def release_rest(self) -> None:
+        """Give back what is left; again, nothing."""
+        self.release(self._left)
+
+
+class Gate:
+    """Decides at once, from what is known here, whether a request comes in.
+
+    `open_sequences` counts accepted and unfinished sequences (choices), also those that are still being
+    tokenised.
+    """
+
+    def __init__(self, launch: Launch, core: CoreClient, recorder: Recorder, clock: Clock) -> None:
+        self._launch = launch
+        self._core = core
+        self._recorder = recorder
+        self._clock = clock
+        self.drain = DrainState()
+        self.loaded = False
+        """The API process has the tokenizer."""
+        self.open_sequences = 0
+
+    @property
+    def state(self) -> EngineState:
+        """What `/load`, `/readyz` and the metrics say."""
+        if self._core.failure is not None:
+            return EngineState.FAILED
+        if self.drain.draining:
+            return EngineState.DRAINING
+        return EngineState.READY if self.was_ready else EngineState.STARTING
+
+    @property
+    def was_ready(self) -> bool:
+        """Whether everything is loaded and the core has made its first token."""
+        return self.loaded and self._core.ready is not None
+
+    @property
+    def intake(self) -> Intake:
+        """What happens to a request that arrives now."""
+        return self.drain.intake(self._clock())
+
+    @property
+    def waiting(self) -> int:
+        """Sequences that the scheduler left without a seat; the core's word may be a step old."""
+        status = self._core.status
+        return 0 if status is None else min(status.waiting, self.open_sequences)
+
+    def check_open(self) -> None:
+        """Raise while nothing is accepted: `EngineFailed`, `Draining`, `Starting`."""
+        if self._core.failure is not None:
+            raise EngineFailed(f"The engine failed: {self._core.failure}.", retry_after_s=_RETRY_WHILE_STARTING_S)
+        if self.intake is Intake.REFUSE:
+            raise Draining("This server is draining and takes no new requests.", retry_after_s=_RETRY_ELSEWHERE_S)
+        if not self.was_ready:
+            raise Starting("The model is not loaded yet.", retry_after_s=_RETRY_WHILE_STARTING_S)
+
+    def admit(self, count: int) -> Claim:
+        """Places for `count` sequences; raises what `check_open` does, `QueueFull`, or `InvalidRequest`."""
+        self.check_open()
+        launch, status = self._launch, self._core.status
+        most = launch.max_queued_requests + launch.max_num_seqs
+        if count > most:
+            raise InvalidRequest(
+                f"The request asks for {count} answers; this server holds at most {most} at a time.", param="n"
+            )
+        running, waiting = (0, 0) if status is None else (status.running, status.waiting)
+        room = queueing.capacity(
+            max_num_seqs=launch.max_num_seqs, max_queued=launch.max_queued_requests, running=running, waiting=waiting
+        )
+        if self.open_sequences + count > room:
+            raise self._queue_full(room)
+        self.open_sequences += count
+        return Claim(self, count)
+
+    def _queue_full(self, room: int) -> QueueFull:
+        retry_s = queueing.retry_after_s(
+            waiting=self.waiting,
+            seats=self._launch.max_num_seqs,
+            mean_duration_s=self._recorder.mean(Engine.REQUEST_DURATION),
+        )
+        return QueueFull(
+            f"The queue is full: {self.open_sequences} requests are open and {room} may be.", retry_after_s=retry_s
+        )

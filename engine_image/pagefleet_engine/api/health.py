@@ -1,0 +1,43 @@
+"""Whether the engine is alive, from what was last heard of its core; pure."""
+
+from dataclasses import dataclass
+
+HEARTBEAT_BOUND_S = 10.0
+"""Heartbeats come at least every half second while idle or loading and after every step."""
+STEP_BOUND_S = 10.0
+"""Longest that a step may take while requests are open."""
+FIRST_HEARTBEAT_BOUND_S = 120.0
+"""A core says nothing while its interpreter imports; on a starved CPU that takes a while."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreSeen:
+    """What the API process knows of the core; times on one monotonic clock, in seconds."""
+
+    started_at_s: float
+    heard_at_s: float | None
+    failure: str | None
+    busy_since_s: float | None
+    """When the core last went from no request to some; None while it has none."""
+    since_last_step_s: float
+    """Age of the latest step when the core was last heard."""
+
+
+def ailment(seen: CoreSeen, now_s: float) -> str | None:
+    """Why the engine is not alive, or None while it is."""
+    if seen.failure is not None:
+        return seen.failure
+    if seen.heard_at_s is None:
+        waited_s = now_s - seen.started_at_s
+        if waited_s > FIRST_HEARTBEAT_BOUND_S:
+            return f"the core has said nothing for {waited_s:.0f} s since its start"
+        return None
+    silent_s = now_s - seen.heard_at_s
+    if silent_s > HEARTBEAT_BOUND_S:
+        return f"the core has said nothing for {silent_s:.0f} s"
+    if seen.busy_since_s is None:
+        return None
+    stuck_s = min(silent_s + seen.since_last_step_s, now_s - seen.busy_since_s)
+    if stuck_s > STEP_BOUND_S:
+        return f"no step has ended for {stuck_s:.0f} s while requests are open"
+    return None

@@ -1,0 +1,104 @@
+"""Everything that the endpoints share, made once by the server."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from pagefleet_api.launch import Launch
+from pagefleet_engine.api import health
+from pagefleet_engine.api.auth import Keys
+from pagefleet_engine.api.core_client import Clock, CoreClient
+from pagefleet_engine.api.errors import ApiError, Starting
+from pagefleet_engine.api.gate import Gate
+from pagefleet_engine.api.model import ServedModel
+from pagefleet_engine.api.recorder import Recorder
+from pagefleet_engine.api.snapshot import Snapshot
+from pagefleet_engine.wire import CoreReady
+
+
+class EngineHost:
+    """One engine as the API process holds it.
+
+    `text_threads` runs templates and tokenizers; `changed` is called when the end of the process may have
+    come nearer (a signal, a lost core, a finished request). `open_responses` counts requests for answers
+    whose last byte is not sent yet.
+    """
+
+    def __init__(
+        self,
+        launch: Launch,
+        model_name: str,
+        *,
+        clock: Clock,
+        created_at_s: int,
+        text_threads: ThreadPoolExecutor,
+        changed: Callable[[], None],
+    ) -> None:
+        self.launch = launch
+        self.model_name = model_name
+        self.clock = clock
+        self.created_at_s = created_at_s
+        self.text_threads = text_threads
+        self.changed = changed
+        self.keys = Keys(launch.api_key)
+        self.recorder = Recorder()
+        self.core = CoreClient(clock, self.recorder.step, changed)
+        self.gate = Gate(launch, self.core, self.recorder, clock)
+        self.open_responses = 0
+        self._started_at_s = clock()
+        self._model: ServedModel | None = None
+
+    @property
+    def model(self) -> ServedModel:
+        """The served model; raises `Starting` until it is loaded."""
+        if self._model is None:
+            raise Starting("The model's tokenizer is not loaded yet.", retry_after_s=1)
+        return self._model
+
+    @property
+    def ready(self) -> CoreReady:
+        """What the core said when it was ready; raises `Starting` before."""
+        if self.core.ready is None:
+            raise Starting("The model is not loaded yet.", retry_after_s=1)
+        return self.core.ready
+
+    @property
+    def phase(self) -> str:
+        """What the start is at: import, load (weights and warm-up), tokenizer; or the state after it."""
+        if self.gate.was_ready:
+            return self.gate.state.value
+        if self.core.ready is not None:
+            return "tokenizer"
+        return "import" if self.core.heard_at_s is None else "load"
+
+    def use_model(self, model: ServedModel) -> None:
+        """The tokenizer is there; requests can be served once the core is ready too."""
+        self._model = model
+        self.gate.loaded = True
+        self.changed()
+
+    def cut(self, error: ApiError) -> None:
+        """End every open answer with `error`."""
+        self.core.end_all(error)
+
+    def ailment(self) -> str | None:
+        """Why the engine is not alive, or None; see `health`."""
+        status = self.core.status
+        seen = health.CoreSeen(
+            started_at_s=self._started_at_s,
+            heard_at_s=self.core.heard_at_s,
+            failure=self.core.failure,
+            busy_since_s=self.core.busy_since_s,
+            since_last_step_s=0.0 if status is None else status.seconds_since_last_step,
+        )
+        return health.ailment(seen, self.clock())
+
+    def snapshot(self) -> Snapshot:
+        """A look at the engine now."""
+        heard_at_s = self.core.heard_at_s
+        return Snapshot(
+            state=self.gate.state,
+            ready=self.core.ready,
+            status=self.core.status,
+            silent_s=0.0 if heard_at_s is None else self.clock() - heard_at_s,
+            open_sequences=self.gate.open_sequences,
+        )

@@ -1,0 +1,98 @@
+"""From a parsed request and its prompt tokens to what the core is asked; pure."""
+
+from collections.abc import Callable, Sequence
+
+from pagefleet_engine.api.choice import Choice
+from pagefleet_engine.api.dialect import Asked
+from pagefleet_engine.api.errors import ContextTooLong, InvalidRequest
+from pagefleet_engine.api.generation import Plan
+from pagefleet_engine.api.model import TokenIds
+from pagefleet_engine.api.requests import GenerationRequest
+from pagefleet_engine.api.seeds import choice_seed
+from pagefleet_engine.models.tokenizer import ModelTokenizer
+from pagefleet_engine.scheduler import admission
+from pagefleet_engine.steps import Sampling
+from pagefleet_engine.wire import CoreReady, Submit
+
+_DEFAULT_TEMPERATURE = 1.0
+
+
+def check_fits(prompts: Sequence[TokenIds], asked: Asked, ready: CoreReady) -> None:
+    """Raise for the first prompt that can never run here, with the numbers that bound it."""
+    for tokens in prompts:
+        found = admission.refusal(len(tokens), asked.answer_tokens, ready.max_model_len, ready.num_blocks)
+        if found is None:
+            continue
+        param = asked.answer_tokens_field if found.param == "max_tokens" else asked.prompt_field
+        kind = InvalidRequest if found.reason == "prompt_empty" else ContextTooLong
+        raise kind(found.message, param=param)
+
+
+def plan(
+    request: GenerationRequest,
+    asked: Asked,
+    prompts: Sequence[TokenIds],
+    *,
+    tokenizer: ModelTokenizer,
+    window_tokens: int,
+    request_ids: Sequence[int],
+    fresh_seed: Callable[[], int],
+    cache_salt: str,
+) -> Plan:
+    """One `Submit` and one `Choice` for each choice of each prompt; raises `InvalidRequest`."""
+    logit_bias = _logit_bias(request, tokenizer.vocab_size)
+    submits: list[Submit] = []
+    for tokens in prompts:
+        seed = fresh_seed() if request.seed is None else request.seed
+        for index in range(request.choices):
+            submits.append(
+                Submit(
+                    request_id=request_ids[len(submits)],
+                    prompt_token_ids=tokens,
+                    max_tokens=_answer_tokens(asked, len(tokens), window_tokens),
+                    sampling=_sampling(request, asked, choice_seed(seed, index), logit_bias),
+                    stop_token_ids=_stop_token_ids(request, tokenizer.eos_ids),
+                    prompt_logprobs=asked.prompt_logprobs,
+                    cache_salt=cache_salt,
+                )
+            )
+    return Plan(submits, [Choice(tokenizer, request.stops) for _ in submits], request.choices)
+
+
+def _answer_tokens(asked: Asked, prompt_tokens: int, window_tokens: int) -> int:
+    if asked.answer_tokens is not None:
+        return asked.answer_tokens
+    return admission.answer_room(prompt_tokens, window_tokens)
+
+
+def _sampling(
+    request: GenerationRequest, asked: Asked, seed: int, logit_bias: tuple[tuple[int, float], ...]
+) -> Sampling:
+    return Sampling(
+        seed=seed,
+        temperature=_DEFAULT_TEMPERATURE if request.temperature is None else request.temperature,
+        top_k=request.top_k if request.top_k is not None and request.top_k > 0 else None,
+        top_p=1.0 if request.top_p is None else request.top_p,
+        logit_bias=logit_bias,
+        top_logprobs=asked.top_logprobs,
+    )
+
+
+def _stop_token_ids(request: GenerationRequest, eos_ids: tuple[int, ...]) -> tuple[int, ...]:
+    ends = () if request.ignore_eos else eos_ids
+    return tuple(dict.fromkeys((*ends, *(request.stop_token_ids or ()))))
+
+
+def _logit_bias(request: GenerationRequest, vocab_size: int) -> tuple[tuple[int, float], ...]:
+    pairs: list[tuple[int, float]] = []
+    for text, bias in (request.logit_bias or {}).items():
+        if not _is_token_id(text, vocab_size):
+            raise InvalidRequest(
+                f"logit_bias has the key {text!r}; keys are token ids, 0 to {vocab_size - 1}", param="logit_bias"
+            )
+        pairs.append((int(text), bias))
+    return tuple(pairs)
+
+
+def _is_token_id(text: str, vocab_size: int) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= len(str(vocab_size)) and int(text) < vocab_size

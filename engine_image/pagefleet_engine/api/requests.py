@@ -1,0 +1,207 @@
+"""Bodies of `/v1/chat/completions` and `/v1/completions`, parsed once at the door.
+
+Strict types; every field out of range is named with its value and what is allowed. Documented choices:
+unknown fields are ignored, known but unsupported ones refused (`fields`); `temperature` is 1.0 where absent;
+completions get 16 tokens where `max_tokens` is absent, chat the rest of the window; up to 20 alternatives
+for log-probabilities in both; a list of prompts gives `n` choices for each, in the order of the prompts.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, TypeVar
+
+import pydantic
+from pydantic import BaseModel, ConfigDict, Field
+
+from pagefleet_engine.api import fields
+from pagefleet_engine.api.errors import InvalidRequest
+
+MAX_CHOICES = 128
+MAX_STOPS = 16
+MAX_TOP_LOGPROBS = 20
+MAX_LOGIT_BIAS = 1024
+_DEFAULT_COMPLETION_TOKENS = 16
+
+
+class StreamOptions(BaseModel):
+    """What a stream carries beside the text."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    include_usage: bool = False
+
+
+class GenerationRequest(BaseModel):
+    """Fields that both endpoints have."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="allow", protected_namespaces=())
+
+    refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]]
+
+    model: str | None = None
+    temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
+    top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
+    best_of: int | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**64)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    stop: Any = None
+    stop_token_ids: list[Annotated[int, Field(ge=0)]] | None = None
+    ignore_eos: bool | None = None
+    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]] | None = None
+
+    @property
+    def choices(self) -> int:
+        """Answers to each prompt."""
+        return 1 if self.n is None else self.n
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Stop strings; checked by `parse`."""
+        if self.stop is None:
+            return ()
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether a stream ends with a chunk of usage."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    def check(self) -> None:
+        """What types cannot say; raises `InvalidRequest`."""
+        fields.refuse_unsupported(self.model_extra or {}, self.refused_fields)
+        _check_stop(self.stop)
+        if self.best_of is not None and self.best_of != self.choices:
+            raise InvalidRequest(
+                f"best_of is {self.best_of}; it is only supported equal to n, which is {self.choices}", param="best_of"
+            )
+        if self.stream_options is not None and not self.stream:
+            raise InvalidRequest("stream_options is only allowed with stream: true", param="stream_options")
+        if self.logit_bias is not None and len(self.logit_bias) > MAX_LOGIT_BIAS:
+            raise InvalidRequest(
+                f"logit_bias has {len(self.logit_bias)} entries; at most {MAX_LOGIT_BIAS}", param="logit_bias"
+            )
+
+
+class ChatRequest(GenerationRequest):
+    """The body of `/v1/chat/completions`."""
+
+    refused_fields = fields.CHAT
+
+    messages: list[dict[str, Any]] = Field(min_length=1)
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+
+    @property
+    def answer_tokens(self) -> int | None:
+        """Most tokens to generate; None is the rest of the window. The newer field wins."""
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    @property
+    def answer_tokens_field(self) -> str:
+        """The field that `answer_tokens` came from."""
+        return "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
+
+    @property
+    def alternatives(self) -> int | None:
+        """Alternatives for each token, 0 for the chosen one's log-probability alone, None for none."""
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+    def check(self) -> None:
+        super().check()
+        if self.top_logprobs is not None and not self.logprobs:
+            raise InvalidRequest("top_logprobs is only allowed with logprobs: true", param="top_logprobs")
+
+
+Prompt = str | tuple[int, ...]
+
+
+class CompletionRequest(GenerationRequest):
+    """The body of `/v1/completions`."""
+
+    refused_fields = fields.COMPLETIONS
+
+    prompt: Any = None
+    max_tokens: Annotated[int, Field(ge=0)] | None = None
+    logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    echo: bool | None = None
+
+    @property
+    def answer_tokens(self) -> int:
+        """Most tokens to generate."""
+        return _DEFAULT_COMPLETION_TOKENS if self.max_tokens is None else self.max_tokens
+
+    @property
+    def prompts(self) -> tuple[Prompt, ...]:
+        """Every prompt, text or token ids; raises `InvalidRequest`."""
+        return _prompts(self.prompt)
+
+    def check(self) -> None:
+        super().check()
+        _prompts(self.prompt)
+
+
+_RequestT = TypeVar("_RequestT", bound=GenerationRequest)
+
+
+def parse(kind: type[_RequestT], body: bytes) -> _RequestT:
+    """Read a JSON body; raises `InvalidRequest` with the first field at fault."""
+    try:
+        request = kind.model_validate_json(body)
+    except pydantic.ValidationError as error:
+        raise _refusal(error) from None
+    request.check()
+    return request
+
+
+def _refusal(error: pydantic.ValidationError) -> InvalidRequest:
+    first = error.errors(include_url=False, include_context=False)[0]
+    if first["type"] == "json_invalid":
+        return InvalidRequest(f"the body is not JSON: {first['msg'].removeprefix('Invalid JSON: ')}")
+    where = _path(first["loc"])
+    if not where:
+        return InvalidRequest(f"the body must be a JSON object, not {fields.shown(first['input'])}")
+    if first["type"] == "missing":
+        return InvalidRequest(f"{where} is missing", param=where)
+    message = first["msg"][:1].lower() + first["msg"][1:]
+    return InvalidRequest(f"{where}: {message}, but it is {fields.shown(first['input'])}", param=where)
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    """`("messages", 0, "role")` as `messages[0].role`."""
+    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in location]
+    return "".join(parts).removeprefix(".")
+
+
+def _check_stop(stop: Any) -> None:
+    stops = [] if stop is None else [stop] if isinstance(stop, str) else stop
+    if not isinstance(stops, list) or not all(isinstance(each, str) for each in stops):
+        raise InvalidRequest(f"stop must be a string or a list of strings, not {fields.shown(stop)}", param="stop")
+    if len(stops) > MAX_STOPS:
+        raise InvalidRequest(f"stop has {len(stops)} strings; at most {MAX_STOPS}", param="stop")
+    if not all(stops):
+        raise InvalidRequest("stop must not hold an empty string", param="stop")
+
+
+def _prompts(prompt: Any) -> tuple[Prompt, ...]:
+    if isinstance(prompt, str):
+        return (prompt,)
+    if isinstance(prompt, list) and prompt:
+        if _is_token_ids(prompt):
+            return (tuple(prompt),)
+        if all(isinstance(each, str) for each in prompt):
+            return tuple(prompt)
+        if all(isinstance(each, list) and each and _is_token_ids(each) for each in prompt):
+            return tuple(tuple(each) for each in prompt)
+    raise InvalidRequest(
+        "prompt must be a string, a list of strings, a list of token ids, or a list of lists of token ids, and "
+        f"none of them empty, but it is {fields.shown(prompt)}",
+        param="prompt",
+    )
+
+
+def _is_token_ids(value: list[Any]) -> bool:
+    return all(type(each) is int and each >= 0 for each in value)

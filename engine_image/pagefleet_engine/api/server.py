@@ -1,0 +1,199 @@
+"""The API process from its first line to its exit status."""
+
+import asyncio
+import contextlib
+import functools
+import logging
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import uvicorn
+import uvloop
+
+from pagefleet_api.launch import Launch
+from pagefleet_engine.api.app import admin_app, client_app
+from pagefleet_engine.api.core_child import CoreChild
+from pagefleet_engine.api.drain import Ending
+from pagefleet_engine.api.errors import Cut
+from pagefleet_engine.api.host import EngineHost
+from pagefleet_engine.api.model import ServedModel, served_name
+from pagefleet_engine.models.source import ModelFiles
+
+TEXT_THREADS = 4
+KEEP_ALIVE_S = 75
+"""Longer than proxies keep idle connections (60 s), so that they close first and meet no reset."""
+_LAST_BYTES_S = 1.0
+"""Time for error events to leave after open answers were cut."""
+_TICK_S = 0.05
+_CORE_MESSAGE_S = 0.3
+
+log = logging.getLogger(__name__)
+
+
+def serve(launch: Launch, files: ModelFiles, sockets: list[socket.socket], core: CoreChild) -> int:
+    """Serve until the process is told to end or the core is lost; gives the exit status.
+
+    `sockets` are the clients' listener and, with an admin port, the pod's own.
+    """
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_Process(launch, files, sockets, core).run())
+
+
+class _Listener(uvicorn.Server):
+    """A uvicorn server that leaves signals to the process."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Process:
+    def __init__(self, launch: Launch, files: ModelFiles, sockets: list[socket.socket], core: CoreChild) -> None:
+        self._launch = launch
+        self._files = files
+        self._sockets = sockets
+        self._child = core
+        self._changed = asyncio.Event()
+        self._threads = ThreadPoolExecutor(TEXT_THREADS, thread_name_prefix="text")
+        self._host = EngineHost(
+            launch,
+            served_name(launch.served_model_name, launch.model),
+            clock=time.monotonic,
+            created_at_s=int(time.time()),
+            text_threads=self._threads,
+            changed=self._changed.set,
+        )
+
+    async def run(self) -> int:
+        """See `serve`."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, signal.Signals(number))
+        self._child.watch(functools.partial(self._on_core_exit, loop))
+        core_server = await asyncio.start_unix_server(self._host.core.converse, sock=self._child.listener)
+        listeners, serving = self._listen()
+        loading = asyncio.create_task(self._load_model())
+        try:
+            return await self._until_the_end()
+        finally:
+            loading.cancel()
+            core_server.close()
+            await _leave(listeners, serving)
+            self._host.core.close()
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _listen(self) -> tuple[list[_Listener], list[asyncio.Task[None]]]:
+        apps = [client_app(self._host), admin_app(self._host)][: len(self._sockets)]
+        listeners = [
+            _Listener(
+                uvicorn.Config(
+                    app,
+                    http="httptools",
+                    ws="none",
+                    lifespan="off",
+                    log_config=None,
+                    access_log=False,
+                    server_header=False,
+                    timeout_keep_alive=KEEP_ALIVE_S,
+                    timeout_graceful_shutdown=1,
+                )
+            )
+            for app in apps
+        ]
+        tasks = [
+            asyncio.create_task(listener.serve(sockets=[bound]))
+            for listener, bound in zip(listeners, self._sockets, strict=True)
+        ]
+        ports = [bound.getsockname()[1] for bound in self._sockets]
+        log.info("listening", extra={"port": ports[0], "admin_port": ports[1] if len(ports) > 1 else None})
+        return listeners, tasks
+
+    async def _load_model(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            model = await loop.run_in_executor(self._threads, ServedModel.load, self._files, self._launch.chat_template)
+        except Exception as error:  # whatever it is, the engine cannot serve without its tokenizer
+            self._host.core.fail(f"the tokenizer cannot be loaded: {error}")
+        else:
+            self._host.use_model(model)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        gate = self._host.gate
+        gate.drain = gate.drain.signal(time.monotonic())
+        log.info("signal_received", extra={"signal": number.name, "open": gate.open_sequences, "cut": gate.drain.cut})
+        self._changed.set()
+
+    def _on_core_exit(self, loop: asyncio.AbstractEventLoop, status: int) -> None:
+        """From the watching thread. The core's last words, if any, may still be in the socket."""
+        message = f"the core process ended with status {status}"
+        with contextlib.suppress(RuntimeError):  # the loop has closed: this process is ending too
+            loop.call_soon_threadsafe(loop.call_later, _CORE_MESSAGE_S, self._host.core.fail, message)
+
+    async def _until_the_end(self) -> int:
+        """Wait for a lost core (1) or an end by signal (0); open answers have been told when it returns."""
+        host, told_ready = self._host, False
+        while True:
+            self._changed.clear()
+            if host.core.failure is not None:
+                log.error("core_lost", extra={"reason": host.core.failure, "open": host.gate.open_sequences})
+                await self._last_bytes()
+                return 1
+            if host.gate.was_ready and not told_ready:
+                told_ready = True
+                self._log_ready()
+            ending = host.gate.drain.ending(
+                time.monotonic(),
+                open_requests=host.open_responses,
+                drain_timeout_s=self._launch.drain_timeout_s,
+                was_ready=told_ready,
+            )
+            if ending is not Ending.STAY:
+                await self._end(ending)
+                return 0
+            with contextlib.suppress(TimeoutError):
+                wait_s = _TICK_S if host.gate.drain.terminating_at_s is not None else None
+                await asyncio.wait_for(self._changed.wait(), wait_s)
+
+    def _log_ready(self) -> None:
+        ready = self._host.ready
+        log.info(
+            "ready",
+            extra={
+                "model": self._host.model_name,
+                "dtype": ready.dtype,
+                "device": ready.device,
+                "num_blocks": ready.num_blocks,
+                "max_model_len": ready.max_model_len,
+                "startup_phase_s": {phase: round(seconds, 3) for phase, seconds in ready.startup_phase_s.items()},
+            },
+        )
+
+    async def _end(self, ending: Ending) -> None:
+        host = self._host
+        log.info("leaving", extra={"open": host.gate.open_sequences, "cut": ending is Ending.CUT})
+        if ending is Ending.CUT:
+            host.gate.drain = host.gate.drain.signal(time.monotonic())
+            host.cut(Cut("The server ended before this answer did. Send the request again.", retry_after_s=1))
+            await self._last_bytes()
+
+    async def _last_bytes(self) -> None:
+        """Let answers that were just ended reach their connections, for a bounded time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_BYTES_S):
+                while self._host.open_responses:
+                    self._changed.clear()
+                    await self._changed.wait()
+
+
+async def _leave(listeners: list[_Listener], serving: list[asyncio.Task[None]]) -> None:
+    """Close listeners and connections; an answer that cannot be delivered does not hold the process."""
+    for listener in listeners:
+        listener.should_exit = True
+    _, late = await asyncio.wait(serving, timeout=_LAST_BYTES_S / 2)
+    for listener in listeners:
+        listener.force_exit = True
+    if late:
+        await asyncio.wait(late, timeout=_LAST_BYTES_S / 2)

@@ -1,0 +1,53 @@
+"""One consistent look at the engine, and what `/load` makes of it; pure."""
+
+from dataclasses import dataclass
+
+from pagefleet_api.load import EngineState, Load
+from pagefleet_engine.wire import CoreReady, CoreStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The core's last words and the API process's own counts.
+
+    `silent_s` is the age of `status` in seconds; `open_sequences` counts accepted and unfinished ones.
+    """
+
+    state: EngineState
+    ready: CoreReady | None
+    status: CoreStatus | None
+    silent_s: float
+    open_sequences: int
+
+    @property
+    def waiting(self) -> int:
+        """Left without a seat by the latest pass."""
+        return 0 if self.status is None else min(self.status.waiting, self.open_sequences)
+
+    @property
+    def running(self) -> int:
+        """Every other open sequence; see `Load`."""
+        return self.open_sequences - self.waiting
+
+    @property
+    def seconds_since_last_step(self) -> float:
+        """Age of the latest step while there is work, else 0."""
+        if self.status is None or not self.open_sequences:
+            return 0.0
+        return self.status.seconds_since_last_step + self.silent_s
+
+    def load(self) -> Load | None:
+        """`/load`, or None while the size of the KV pool is not known."""
+        if self.ready is None or self.status is None:
+            return None
+        return Load(
+            state=self.state,
+            running=self.running,
+            waiting=self.waiting,
+            max_num_seqs=self.ready.max_num_seqs,
+            block_size=self.ready.block_size,
+            blocks_used=self.status.blocks_used,
+            blocks_total=self.ready.num_blocks,
+            queued_prompt_tokens=self.status.queued_prompt_tokens,
+            seconds_since_last_step=self.seconds_since_last_step,
+        )

@@ -1,0 +1,114 @@
+"""Bytes in and out of HTTP: bodies within a limit, error answers, event streams, hang-ups."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from fastapi import Request, Response
+from starlette.types import Receive, Scope, Send
+
+from pagefleet_engine.api import errors
+from pagefleet_engine.api.answers import to_event, to_json
+from pagefleet_engine.api.errors import AnswerFailed, ApiError, BodyTooLarge
+from pagefleet_engine.api.generation import ClientGone
+
+BODY_LIMIT_BYTES = 32 << 20
+_JSON = "application/json"
+_CLIENT_CLOSED_REQUEST = 499
+
+log = logging.getLogger(__name__)
+
+
+def json_response(body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A JSON answer from encoded bytes."""
+    return Response(body, status, headers, media_type=_JSON)
+
+
+def error_response(error: ApiError) -> Response:
+    """An error in OpenAI's shape."""
+    return json_response(to_json(errors.body(error)), errors.http_status(error), errors.headers(error))
+
+
+def nobody_response() -> Response:
+    """For a client that hung up: it is never sent."""
+    return Response(status_code=_CLIENT_CLOSED_REQUEST)
+
+
+async def read_body(request: Request) -> bytes:
+    """The whole body; raises `BodyTooLarge`, or `ClientGone` when the client hangs up before its end."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > BODY_LIMIT_BYTES:
+        raise _too_large()
+    body = bytearray()
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        body += message.get("body", b"")
+        if len(body) > BODY_LIMIT_BYTES:
+            raise _too_large()
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def _too_large() -> BodyTooLarge:
+    return BodyTooLarge(f"The request's body is over {BODY_LIMIT_BYTES >> 20} MiB.")
+
+
+@asynccontextmanager
+async def on_hang_up(receive: Receive, act: Callable[[], None]) -> AsyncIterator[None]:
+    """Calls `act` as soon as the client hangs up inside the block; the body must have been read."""
+    watch = asyncio.create_task(_disconnected(receive))
+    watch.add_done_callback(lambda task: None if task.cancelled() else act())
+    try:
+        yield
+    finally:
+        watch.cancel()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class EventStream(Response):
+    """Server-sent events whose first piece is known, so that the status line is not a guess.
+
+    An `ApiError` becomes one `data: {"error": …}` event, after which the stream ends without `[DONE]`.
+    """
+
+    def __init__(self, first: bytes, rest: AsyncGenerator[bytes, None]) -> None:
+        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
+        self.headers["content-type"] = "text/event-stream; charset=utf-8"
+        del self.headers["content-length"]
+        self._first = first
+        self._rest = rest
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send everything; however that ends, the source is closed."""
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await _send_piece(send, self._first)
+            await self._send_rest(send)
+        except ClientGone:
+            return
+        finally:
+            await self._rest.aclose()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send_rest(self, send: Send) -> None:
+        try:
+            async for piece in self._rest:
+                await _send_piece(send, piece)
+        except ApiError as error:
+            await _send_piece(send, to_event(errors.body(error)))
+        except ClientGone:
+            raise
+        except Exception:
+            log.exception("stream_failed")
+            await _send_piece(send, to_event(errors.body(AnswerFailed("The answer failed inside the server."))))
+
+
+async def _send_piece(send: Send, piece: bytes) -> None:
+    await send({"type": "http.response.body", "body": piece, "more_body": True})
