@@ -1,0 +1,1 @@
+"""Grafana dashboards as Python, and the Prometheus configuration that feeds them."""

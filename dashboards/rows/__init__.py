@@ -1,0 +1,14 @@
+"""The rows of the fleet dashboard. Every panel's description says what to do."""
+
+from dashboards.panels import Row
+from dashboards.rows import health, latency, load, scaling, throughput, totals
+
+ROWS: tuple[Row, ...] = (
+    health.WELL,
+    latency.LATENCY,
+    load.LOAD,
+    scaling.SCALING,
+    throughput.THROUGHPUT,
+    totals.TOTALS,
+)
+"""Top to bottom."""
