@@ -5,8 +5,10 @@ another batch, in other chunks or with a cached prefix gives logits that differ 
 5e-4). A greedy answer is the same unless two tokens are that close.
 """
 
+import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch.nn import functional
 
@@ -64,10 +66,8 @@ class Decoder:
     def allocate(self, num_blocks: int) -> None:
         """Make the KV memory: zeros, since masked scores still read what was never written."""
         heads, block_size = 2 * self._shape.kv_heads, BLOCK_TOKENS * self._shape.head_size
-        self._memory = [
-            torch.zeros(heads, num_blocks, block_size, dtype=self.dtype, device=self.device)
-            for _ in range(self.config.layers)
-        ]
+        shape = (heads, num_blocks, block_size)
+        self._memory = [self._zeros(shape) for _ in range(self.config.layers)]
 
     def forward(self, step: PackedStep) -> torch.Tensor:
         """Compute a step and store its keys and values; hidden states [tokens, hidden size] before the head."""
@@ -103,6 +103,13 @@ class Decoder:
             for memory in self._memory:
                 kept = memory.index_select(1, blocks)
                 memory.index_copy_(1, blocks, torch.where(kept.isfinite(), kept, 0.0))
+
+    def _zeros(self, shape: tuple[int, ...]) -> torch.Tensor:
+        """Zeros; on a CPU the kernel's own zero pages, given out at first use: torch would write them now."""
+        if self.device.type != "cpu":
+            return torch.zeros(shape, dtype=self.dtype, device=self.device)
+        size_bytes = math.prod(shape) * self.dtype.itemsize
+        return torch.from_numpy(np.zeros(size_bytes, np.uint8)).view(self.dtype).view(shape)
 
     def _ints(self, values: Ints) -> torch.Tensor:
         return torch.from_numpy(values).to(self.device)

@@ -1,0 +1,39 @@
+"""The core process's entry point: gives the core loop its real runner.
+
+`python -m pagefleet_engine.core_process --socket PATH <launch flags>`; the API process starts it.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+
+from pagefleet_api.launch import Launch
+from pagefleet_engine import logs
+from pagefleet_engine.core.run import LoadedRunner, serve_core
+
+
+def load_runner(launch: Launch) -> LoadedRunner:
+    """Import torch and load the model; raises ModelError or LaunchImpossible.
+
+    The import is inside, since it takes seconds in which the core must already send heartbeats.
+    """
+    started = time.perf_counter()
+    from pagefleet_engine.runner import loading
+
+    import_s = time.perf_counter() - started
+    loaded = loading.load(launch)
+    return loaded._replace(phase_s={"import": import_s, **loaded.phase_s})
+
+
+def main(argv: Sequence[str]) -> None:
+    """Serve until the API process closes the socket. Exits with 2 for bad flags, 1 when the core fails."""
+    parser = argparse.ArgumentParser(prog="pagefleet_engine.core_process", add_help=False, allow_abbrev=False)
+    parser.add_argument("--socket", required=True, metavar="PATH", help="unix socket of the API process")
+    own, rest = parser.parse_known_args(argv)
+    logs.configure()
+    serve_core(own.socket, Launch.parse(rest), load_runner)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
