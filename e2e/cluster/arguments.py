@@ -97,6 +97,11 @@ def kubelet(node: NodeLayout, folders: Folders) -> list[str]:
     ]  # fmt: skip
 
 
+def private_mounts(command: list[str]) -> list[str]:
+    """Whatever it mounts is gone with it, and it is gone with whoever kills this process."""
+    return ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", *command]
+
+
 def namespaces(init: list[str]) -> list[str]:
     """A node: whoever kills this one process ends every process, mount and interface in it."""
     return ["unshare", "--mount", "--pid", "--net", "--uts", "--fork", "--kill-child=KILL", *init]

@@ -144,6 +144,7 @@ class Box:
         # a name that the server knows already may look ready from its last life
         stale_until = {name: dt.datetime.now(dt.UTC) for name in fresh if server.get(f"/api/v1/nodes/{name}")}
         for name in fresh:
+            node_images.plant(self._node(name), self.folders)
             node.start(self._node(name), self.folders, self.processes, self.bin("hyperkube"))
         self._load_images(fresh)
         for name in names:

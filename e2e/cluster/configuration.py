@@ -2,6 +2,7 @@
 
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 from e2e.cluster.layout import Folders, Layout, NodeLayout
@@ -31,16 +32,33 @@ def kubeconfig(layout: Layout, authority: bytes, certificate: bytes, key: bytes)
     return json.dumps(document, indent=1)
 
 
+UNUSED_SNAPSHOTTERS = [f"io.containerd.snapshotter.v1.{name}" for name in ("aufs", "btrfs", "devmapper", "zfs")]
+# the optional-software plugin makes a folder on the host
+UNUSED_PLUGINS = ["io.containerd.internal.v1.opt", *UNUSED_SNAPSHOTTERS]
+
+
+def unpacking_containerd(root: Path, state: Path) -> str:
+    """A containerd that only unpacks images, with its socket in `state`."""
+    return f"""\
+version = 2
+root = "{root}"
+state = "{state}"
+oom_score = 0
+disabled_plugins = {json.dumps(["io.containerd.grpc.v1.cri", *UNUSED_PLUGINS])}
+[grpc]
+  address = "{state}/containerd.sock"
+"""
+
+
 def containerd(node: NodeLayout, folders: Folders) -> str:
     """Debian's containerd 1.6. It may not lower an oom score here, and must write nothing outside its own folder."""
     home = folders.node(node.name)
-    unused = [f"io.containerd.snapshotter.v1.{name}" for name in ("aufs", "btrfs", "devmapper", "zfs")]
     return f"""\
 version = 2
 root = "{home}/containerd"
 state = "/run/ctd"
 oom_score = 0
-disabled_plugins = {json.dumps(["io.containerd.internal.v1.opt", *unused])}
+disabled_plugins = {json.dumps(UNUSED_PLUGINS)}
 [grpc]
   address = "{CONTAINERD_SOCKET}"
 [plugins."io.containerd.grpc.v1.cri"]

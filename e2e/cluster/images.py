@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from e2e.cluster import layers, oci
+from e2e.cluster import layers, oci, seed
 from e2e.cluster.binaries import cache_folder, cached_binaries
 from e2e.cluster.configuration import PAUSE_IMAGE
 
@@ -86,6 +86,8 @@ def build(state: Path, which: Sequence[str], tell: Callable[[str], None]) -> lis
     layout.mkdir(parents=True, exist_ok=True)
     (layout / "oci-layout").write_bytes(oci.LAYOUT)
     (layout / "index.json").write_bytes(oci.index(images.values()))
+    if len(images) == len(PLANS):
+        seed.make(list(images.values()), blobs_folder(), tell)
     return list(images.values())
 
 

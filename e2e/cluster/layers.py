@@ -133,7 +133,8 @@ def code(name: str, packages: Sequence[Path]) -> Recipe:
         for target, data in content.items():
             (tree / target).parent.mkdir(parents=True, exist_ok=True)
             (tree / target).write_bytes(data)
-        _compile(tree)
+        if complaint := _compile(tree):
+            raise BoxError(f"the code of the {name} image does not compile:\n{complaint}")
 
     return Recipe(f"{name}-code", content_key(content, "1"), "app/code", make)
 
@@ -164,9 +165,13 @@ def _install(lock: str, tree: Path) -> None:
     _run([uv, "pip", "install", *options, f"--target={tree}", f"--requirement={requirements}"])
 
 
-def _compile(tree: Path) -> None:
-    """The container cannot write bytecode, so it is shipped; unchecked, as a layer has no usable times."""
-    _run([sys.executable, "-m", "compileall", "-q", "-j2", "--invalidation-mode=unchecked-hash", str(tree)])
+def _compile(tree: Path) -> str:
+    """The container cannot write bytecode, so it is shipped; unchecked, as a layer has no usable times.
+
+    What does not compile, in the compiler's words: others' packages bring files for a newer Python.
+    """
+    command = [sys.executable, "-m", "compileall", "-q", "-j0", "--invalidation-mode=unchecked-hash", str(tree)]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
 def _check_import(tree: Path, statement: str) -> None:

@@ -22,6 +22,7 @@ LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+gzip"
 LAYOUT = b'{"imageLayoutVersion": "1.0.0"}'
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 CHUNK_BYTES = 1 << 20
+FIRST_LAYER = 2  # in Image.blobs
 
 
 class Layer(NamedTuple):
@@ -41,7 +42,7 @@ class Program(NamedTuple):
 
 
 class Image(NamedTuple):
-    """A named image in a layout: its manifest and the digests of every blob it needs, the manifest's among them."""
+    """A named image in a layout; `blobs` are the digests of its manifest, its config and its layers, in this order."""
 
     name: str
     manifest_digest: str
