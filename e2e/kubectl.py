@@ -124,8 +124,8 @@ class Watch:
         with self._changed:
             return list(self._seen)
 
-    def until(self, holds: Callable[[Json], bool], timeout_s: float) -> Seen:
-        """The first state, past ones included, for which `holds` is true.
+    def until(self, holds: Callable[[Json], bool], timeout_s: float, since_s: float = 0.0) -> Seen:
+        """The first state from `since_s` (`time.monotonic`) on, past ones included, for which `holds` is true.
 
         Raises:
             TimeoutError: none came in time.
@@ -135,7 +135,7 @@ class Watch:
         with self._changed:
             while True:
                 for seen in self._seen[checked:]:
-                    if holds(seen.body):
+                    if seen.at_s >= since_s and holds(seen.body):
                         return seen
                 checked = len(self._seen)
                 left_s = deadline_s - time.monotonic()

@@ -126,10 +126,16 @@ def pod_load(pod: Pod, timeout_s: float = 5) -> PodLoad:
         return PodLoad.model_validate_json(answer.read())
 
 
+def get_text(url: str, timeout_s: float = 10) -> str:
+    """The text at `url`; OSError when there is none."""
+    with urllib.request.urlopen(url, timeout=timeout_s) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
 def get_json(url: str, timeout_s: float = 10) -> Any:
     """The JSON at `url`; OSError when there is none."""
-    with urllib.request.urlopen(url, timeout=timeout_s) as answer:
-        return json.loads(answer.read())
+    return json.loads(get_text(url, timeout_s))
 
 
 def wait_for(what: str, holds: Callable[[], bool], timeout_s: float, every_s: float = 0.5) -> float:

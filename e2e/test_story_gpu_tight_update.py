@@ -1,0 +1,72 @@
+"""A change of a service whose only pod holds the only GPU: no second pod fits, and it must roll out all the same."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from e2e import manifests
+from e2e.kubectl import Kubectl
+from e2e.service import KIND, Service, condition, is_ready, wait_for
+from e2e.sites import BoxSite
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+GPU = "nvidia.com/gpu"
+_PATH = "/status/capacity/nvidia.com~1gpu"
+
+
+@pytest.fixture(scope="module")
+def one_gpu(place: BoxSite) -> Iterator[None]:
+    """One GPU on the whole cluster, as far as the scheduler can tell."""
+
+    def patch(operation: str, value: str | None = None) -> None:
+        change = {"op": operation, "path": _PATH} | ({} if value is None else {"value": value})
+        place.kubectl.run("patch", "node", "node1", "--subresource=status", "--type=json", "-p", json.dumps([change]))
+
+    def allocatable() -> str | None:
+        node = place.kubectl.get("node", "node1") or {}
+        count: str | None = node["status"]["allocatable"].get(GPU)
+        return count
+
+    patch("add", "1")
+    wait_for("the node has its GPU", lambda: allocatable() == "1", 30)
+    yield
+    patch("remove")
+
+
+@pytest.fixture(scope="module")
+def service(one_gpu: None, kubectl: Kubectl) -> Service:
+    service = Service(kubectl, "tight")
+    resources = {"requests": {"cpu": "50m"}, "limits": {GPU: 1, "memory": "2Gi"}}
+    kubectl.apply(manifests.text(manifests.service("tight", resources=resources)))
+    service.wait_until_ready(1, 90)
+    return service
+
+
+def test_a_change_rolls_out_by_itself_and_its_status_says_why_it_waits(service: Service) -> None:
+    first = service.pods()[0].name
+    with service.watch() as watch, service.watch_deployment() as deployment:
+        patch = '{"spec": {"engine": {"maxNumSeqs": 16}}}'
+        service.kubectl.run("patch", KIND, "tight", "--type=merge", "-p", patch)
+        generation = service.object()["metadata"]["generation"]
+        watch.until(
+            lambda body: body["status"].get("observedGeneration") == generation and GPU in json.dumps(body["status"]),
+            40,
+        )
+        surge = deployment.seen[-1].body["spec"]["strategy"]["rollingUpdate"]
+        assert (surge["maxSurge"], surge["maxUnavailable"]) == (1, 0), "a second pod is tried first"
+        assert (condition(service.object(), "Ready") or {})["status"] == "True", "the old pod goes on serving"
+        deployment.until(lambda body: body["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 1, 90)
+        watch.until(
+            lambda body: (
+                is_ready(body, 1)
+                and body["metadata"]["generation"] == generation
+                and body["status"].get("updatedReplicas") == 1
+                and condition(body, "Reconciling") is None
+            ),
+            120,
+        )
+    pods = [pod for pod in service.pods() if not pod.terminating]
+    assert len(pods) == 1 and pods[0].name != first
+    assert "--max-num-seqs" in pods[0].body["spec"]["containers"][0]["args"]

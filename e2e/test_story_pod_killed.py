@@ -1,0 +1,63 @@
+"""An engine dies without a word while it streams."""
+
+import time
+
+import pytest
+
+from e2e import manifests
+from e2e.answers import Fault
+from e2e.exchange import Target
+from e2e.kubectl import Kubectl
+from e2e.load import Load, LoadPlan, numbered
+from e2e.operator_pods import kill_container
+from e2e.service import Service, condition, is_ready, pod_load, wait_for
+from e2e.sites import BoxSite
+
+pytestmark = pytest.mark.e2e
+
+STREAMS = 24
+TOKENS = 120
+
+
+@pytest.fixture(scope="module")
+def service(place: BoxSite, kubectl: Kubectl) -> Service:
+    service = Service(kubectl, "pair")
+    kubectl.apply(manifests.text(manifests.service("pair", replicas=2)))
+    service.wait_until_ready(2, 120)
+    return service
+
+
+def test_a_killed_engine_is_told_and_replaced_and_the_other_pods_streams_go_on(
+    place: BoxSite, service: Service
+) -> None:
+    url = service.cluster_url()
+    plan = LoadPlan(
+        target=Target(url=lambda: url, model=service.name), ask=numbered(TOKENS), clients=STREAMS, requests=STREAMS
+    )
+    with service.watch() as watch, Load.start(plan) as load:
+        victim, other = service.pods()
+        wait_for(
+            "every stream has begun, on both pods",
+            lambda: (
+                pod_load(victim).in_flight + pod_load(other).in_flight == STREAMS
+                and all(tokens < TOKENS for tokens in load.open_requests().values())
+            ),
+            60,
+            every_s=0.1,
+        )
+        held = pod_load(victim).in_flight
+        assert 0 < held < STREAMS
+        killed_s = time.monotonic()
+        kill_container(place, victim.body)
+        wait_for("the streams of the dead engine end", lambda: len(load.answers) >= held, 10, every_s=0.1)
+        broken = [answer for answer in load.answers if answer.fault is not None]
+        assert len(broken) == held
+        answers = load.wait(120)
+        assert {a.fault for a in answers} <= {None, Fault.RESET, Fault.NOT_DONE}
+        assert sum(a.fault is None for a in answers) == STREAMS - held, "the other pod's streams all came to their end"
+        told = watch.until(lambda body: body["status"].get("readyReplicas") == 1, 10, since_s=killed_s)
+        assert told.body["status"]["ready"] == "1/2"
+        watch.until(lambda body: is_ready(body, 2), 90, since_s=told.at_s)
+    restarted = {pod.name: pod.restarts for pod in service.pods()}
+    assert sum(restarted.values()) == 1 or victim.name not in restarted
+    assert (condition(service.object(), "Ready") or {})["status"] == "True"

@@ -1,0 +1,71 @@
+"""A user scales a service by hand, and makes mistakes."""
+
+from typing import Any
+
+import pytest
+
+from e2e import manifests
+from e2e.kubectl import Kubectl
+from e2e.service import KIND, Service
+from e2e.sites import BoxSite
+
+pytestmark = pytest.mark.e2e
+
+
+def bad(**spec: Any) -> dict[str, Any]:
+    return manifests.service("bad", **spec)
+
+
+MISTAKES = [
+    pytest.param(bad(replicaz=2), 'unknown field "spec.replicaz"', id="unknown field"),
+    pytest.param(
+        bad(engine={"flashAttention": True}), 'unknown field "spec.engine.flashAttention"', id="unknown engine field"
+    ),
+    pytest.param(bad(engine={"device": "cuda"}), "engine.device: cuda is not available", id="cuda"),
+    pytest.param(
+        bad(autoscaling={"minReplicas": 5, "maxReplicas": 3}),
+        "autoscaling.minReplicas must not be above autoscaling.maxReplicas",
+        id="min above max",
+    ),
+    pytest.param(bad(autoscaling={"minReplicas": 0, "maxReplicas": 3}), "autoscaling.minReplicas: 0", id="min 0"),
+    pytest.param(bad(autoscaling={"minReplicas": 1}), "spec.autoscaling.maxReplicas: Required", id="no max"),
+    pytest.param(
+        bad(rollout={"maxSurge": 0, "maxUnavailable": "0%"}),
+        "rollout.maxSurge and rollout.maxUnavailable must not both be 0",
+        id="no pod could be replaced",
+    ),
+    pytest.param(bad(engine={"kvCache": {}}), "engine.kvCache.size is required", id="no cache size on a CPU"),
+    pytest.param(bad(replicas="two"), "spec.replicas: Invalid value", id="wrong type"),
+    pytest.param(bad(model={"uri": "hf://org/name"}), "model.uri must be pkg://PACKAGE", id="scheme to come"),
+    pytest.param(bad(model={}), "spec.model.uri: Required", id="no model"),
+]
+
+
+@pytest.mark.parametrize(("manifest", "message"), MISTAKES)
+def test_a_bad_manifest_is_refused_with_the_fields_name(
+    kubectl: Kubectl, manifest: dict[str, Any], message: str
+) -> None:
+    refused = kubectl.attempt("apply", "-f", "-", stdin=manifests.text(manifest))
+    assert refused.returncode != 0 and message in refused.stderr
+    assert kubectl.get(KIND, "bad") is None, "nothing is half applied"
+
+
+def test_a_mistake_in_a_patch_leaves_the_running_service_alone(place: BoxSite, kubectl: Kubectl) -> None:
+    service = Service(kubectl, "x")
+    kubectl.apply(manifests.text(manifests.service("x")))
+    before = service.object()["metadata"]["generation"]
+    patch = '{"spec": {"engine": {"device": "cuda"}}}'
+    refused = kubectl.attempt("patch", KIND, "x", "--type=merge", "-p", patch)
+    assert "engine.device: cuda is not available in this version" in refused.stderr
+    assert service.object()["metadata"]["generation"] == before
+
+
+def test_kubectl_scale_changes_the_number_of_ready_pods(place: BoxSite, kubectl: Kubectl) -> None:
+    service = Service(kubectl, "x")
+    service.wait_until_ready(1, 90)
+    kubectl.run("scale", "infs/x", "--replicas=2")
+    body = service.wait_until_ready(2, 90)
+    assert (body["spec"]["replicas"], body["status"]["ready"]) == (2, "2/2")
+    assert [pod.serving for pod in service.pods()] == [True, True]
+    scale = kubectl.raw(f"/apis/pagefleet.io/v1alpha1/namespaces/{kubectl.namespace}/inferenceservices/x/scale")
+    assert '"replicas":2' in scale and "pagefleet.io/service=x" in scale
