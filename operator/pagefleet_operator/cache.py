@@ -1,0 +1,145 @@
+"""The watch cache: what the API server last said of every object of ours, kept by `watch`, read by `observe`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pagefleet_api import labels
+from pagefleet_operator.observed import Body, ChildKey, Pod
+
+CHILD_KINDS = ("ServiceAccount", "Service", "Deployment")
+POD_KIND = "Pod"
+KINDS = (labels.KIND, *CHILD_KINDS, POD_KIND)
+_REMEMBERED_GONE = 10_000
+
+
+class ServiceKey(NamedTuple):
+    """One InferenceService."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class _Place(NamedTuple):
+    """Children and pods are found by the name that all of a service's children have."""
+
+    namespace: str
+    child_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    version: int | None
+    name: str
+    place: _Place
+    value: Any
+
+
+class WatchCache:
+    """Newest known version of each object. Own writes are put here too, so that no pass acts on what it changed."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, dict[str, _Entry]] = {kind: {} for kind in KINDS}
+        self._places: dict[str, dict[_Place, set[str]]] = {kind: {} for kind in KINDS}
+        self._gone: dict[str, int | None] = {}
+
+    def put(self, kind: str, body: Body) -> None:
+        """Keep `body` unless a newer version of it is known or the object went away after it."""
+        meta = body["metadata"]
+        uid, version = meta["uid"], _version(meta)
+        known = self._entries[kind].get(uid)
+        if uid in self._gone and not _newer(version, self._gone[uid]):
+            return
+        if known is not None and _newer(known.version, version):
+            return
+        place = _place(kind, meta)
+        if known is not None and known.place != place:
+            self._remove(kind, uid)
+        value = Pod.from_object(body) if kind == POD_KIND else body
+        self._entries[kind][uid] = _Entry(version, meta["name"], place, value)
+        self._places[kind].setdefault(place, set()).add(uid)
+
+    def drop(self, kind: str, uid: str, last: Body | None = None) -> None:
+        """The object is gone, or has lost our label; `last` is what the server said of it then.
+
+        An answer to an own write may come later than the news of the end: it must not bring the object back.
+        """
+        known = self._entries[kind].get(uid)
+        self._remove(kind, uid)
+        version = known.version if known else None
+        self._gone[uid] = version if last is None else _version(last["metadata"])
+        while len(self._gone) > _REMEMBERED_GONE:
+            del self._gone[next(iter(self._gone))]
+
+    def uids(self, kind: str) -> set[str]:
+        """Uids of all objects of a kind."""
+        return set(self._entries[kind])
+
+    def services(self) -> list[ServiceKey]:
+        """Every InferenceService."""
+        return [ServiceKey(entry.place.namespace, entry.name) for entry in self._entries[labels.KIND].values()]
+
+    def owner(self, kind: str, uid: str) -> ServiceKey | None:
+        """The InferenceService that a known object belongs to; None when there is none."""
+        entry = self._entries[kind].get(uid)
+        return None if entry is None else self._service_at(entry.place)
+
+    def service(self, key: ServiceKey) -> Body | None:
+        """The InferenceService as the API server gave it."""
+        for uid in self._at(labels.KIND, key):
+            entry = self._entries[labels.KIND][uid]
+            if entry.name == key.name:
+                return dict(entry.value)
+        return None
+
+    def children(self, key: ServiceKey) -> Mapping[ChildKey, Body]:
+        """Live objects that carry our label and have the name of this service's children."""
+        found = ((kind, self._entries[kind][uid]) for kind in CHILD_KINDS for uid in self._at(kind, key))
+        return {ChildKey(kind, entry.name): entry.value for kind, entry in found}
+
+    def pods(self, key: ServiceKey) -> tuple[Pod, ...]:
+        """The service's pods by name."""
+        found = (self._entries[POD_KIND][uid].value for uid in self._at(POD_KIND, key))
+        return tuple(sorted(found, key=lambda pod: pod.name))
+
+    def _at(self, kind: str, key: ServiceKey) -> set[str]:
+        return self._places[kind].get(_Place(key.namespace, labels.child_name(key.name)), set())
+
+    def _service_at(self, place: _Place) -> ServiceKey | None:
+        for uid in self._places[labels.KIND].get(place, ()):
+            return ServiceKey(place.namespace, self._entries[labels.KIND][uid].name)
+        return None
+
+    def _remove(self, kind: str, uid: str) -> None:
+        entry = self._entries[kind].pop(uid, None)
+        if entry is None:
+            return
+        uids = self._places[kind][entry.place]
+        uids.discard(uid)
+        if not uids:
+            del self._places[kind][entry.place]
+
+
+def _place(kind: str, meta: Mapping[str, Any]) -> _Place:
+    """Where an object belongs; a pod that names no service is kept, as listings have it, and found by none."""
+    if kind == labels.KIND:
+        return _Place(meta["namespace"], labels.child_name(meta["name"]))
+    if kind == POD_KIND:
+        return _Place(meta["namespace"], (meta.get("labels") or {}).get(labels.SERVICE, ""))
+    return _Place(meta["namespace"], meta["name"])
+
+
+def _version(meta: Mapping[str, Any]) -> int | None:
+    """The resource version as a number, so that two can be compared; None when it is not one.
+
+    Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
+    """
+    text = str(meta.get("resourceVersion", ""))
+    return int(text) if text.isdecimal() else None
+
+
+def _newer(known: int | None, other: int | None) -> bool:
+    return known is not None and other is not None and known > other

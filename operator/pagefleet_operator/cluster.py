@@ -1,0 +1,301 @@
+"""The API server: the only module of the operator that speaks to it. Watching is kopf's, over a session from here."""
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import urlencode
+
+import aiohttp
+from kubernetes.aio import config
+from kubernetes.aio.client import ApiClient, Configuration
+
+from pagefleet_api import labels
+from pagefleet_operator.metrics import Metrics, Operator
+from pagefleet_operator.settings import Settings
+
+Body = dict[str, Any]
+Connection: TypeAlias = ApiClient
+
+
+class ApiError(Exception):
+    """A request that the API server did not carry out; the text is the server's."""
+
+
+class NotFound(ApiError):
+    """The object is gone: look again."""
+
+
+class Outdated(ApiError):
+    """Somebody else changed or replaced the object: look again."""
+
+
+class Terminating(ApiError):
+    """The namespace is on its way out: nothing can be created in it, ever again."""
+
+
+class Refused(ApiError):
+    """The server refuses the object: quota, admission, permissions; the user or an administrator must act."""
+
+
+class Unavailable(ApiError):
+    """The server did not answer, or asked for later: try again later."""
+
+
+class NotLeading(ApiError):
+    """This replica may not write now."""
+
+
+class Kind(NamedTuple):
+    """Where objects of a kind live in the API."""
+
+    name: str
+    api_version: str
+    plural: str
+
+    def path(self, namespace: str | None, *rest: str) -> str:
+        """The URL path of the collection, or of what `rest` names in it."""
+        prefix = "api" if "/" not in self.api_version else "apis"
+        middle = ("namespaces", namespace) if namespace else ()
+        return "/".join(("", prefix, self.api_version, *middle, self.plural, *rest))
+
+
+INFERENCE_SERVICE = Kind(labels.KIND, labels.API_VERSION, labels.PLURAL)
+DEPLOYMENT = Kind("Deployment", "apps/v1", "deployments")
+SERVICE = Kind("Service", "v1", "services")
+SERVICE_ACCOUNT = Kind("ServiceAccount", "v1", "serviceaccounts")
+POD = Kind("Pod", "v1", "pods")
+LEASE = Kind("Lease", "coordination.k8s.io/v1", "leases")
+EVENT = Kind("Event", "events.k8s.io/v1", "events")
+CHILDREN = {kind.name: kind for kind in (SERVICE_ACCOUNT, SERVICE, DEPLOYMENT)}
+
+_APPLY = "application/apply-patch+yaml"
+_MERGE = "application/merge-patch+json"
+_JSON = "application/json"
+_METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+_OURS = (("fieldManager", labels.FIELD_MANAGER),)
+_FORCED = (*_OURS, ("force", "true"))
+_NOTE_LIMIT = 1024
+
+
+async def connect() -> Connection:
+    """A client for $KUBECONFIG, else for the cluster that this process runs in, else for the user's kubeconfig.
+
+    Raises `kubernetes.aio.config.ConfigException` when there is none of them. Proxy variables of the environment
+    are ignored: they are meant for the way out of the cluster.
+    """
+    configuration = Configuration()
+    if os.environ.get("KUBECONFIG") or not os.environ.get("KUBERNETES_SERVICE_HOST"):
+        await config.load_kube_config(client_configuration=configuration)
+    else:
+        config.load_incluster_config(client_configuration=configuration)
+    configuration.client_session_kwargs = {"trust_env": False}
+    return ApiClient(configuration)
+
+
+async def watch_session(client: Connection, traces: Sequence[aiohttp.TraceConfig]) -> aiohttp.ClientSession:
+    """A session of its own with the client's present credentials; call again when they are refused."""
+    connector = aiohttp.TCPConnector(limit=0, ssl=client.rest_client.ssl_context)
+    return aiohttp.ClientSession(
+        connector=connector,
+        headers=await _authorization(client),
+        proxy=client.configuration.proxy,
+        trace_configs=list(traces),
+        trust_env=False,
+        read_bufsize=2**21,
+    )
+
+
+async def _authorization(client: Connection) -> dict[str, str]:
+    settings = await client.configuration.auth_settings()
+    return {setting["key"]: setting["value"] for setting in settings.values() if setting["value"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """An Event on an InferenceService."""
+
+    reason: str
+    message: str
+    warning: bool = False
+
+
+class Cluster:
+    """Reads and writes of single objects. Every write asks `may_write` first, is counted, and is bounded in time."""
+
+    def __init__(
+        self, client: Connection, settings: Settings, metrics: Metrics, *, may_write: Callable[[], bool]
+    ) -> None:
+        self._client, self._settings, self._metrics, self._may_write = client, settings, metrics, may_write
+
+    async def apply(self, manifest: Mapping[str, Any]) -> Body:
+        """Server-side apply of a child, taking over the fields that it names."""
+        kind, meta = CHILDREN[manifest["kind"]], manifest["metadata"]
+        path = kind.path(meta["namespace"], meta["name"])
+        return await self._write("PATCH", kind, path, manifest, content_type=_APPLY, query=_FORCED)
+
+    async def delete(self, kind: Kind, live: Mapping[str, Any]) -> None:
+        """Delete exactly this object, not a later one of its name."""
+        meta = live["metadata"]
+        options = {"preconditions": {"uid": meta["uid"]}, "propagationPolicy": "Background"}
+        await self._write("DELETE", kind, kind.path(meta["namespace"], meta["name"]), options)
+
+    async def mark_pod(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        *,
+        pod_labels: Mapping[str, str | None],
+        annotations: Mapping[str, str | None],
+    ) -> Body:
+        """Set labels and annotations of one pod in one write; None takes one away. Outdated when it is another pod."""
+        meta = {"uid": uid, "labels": dict(pod_labels), "annotations": dict(annotations)}
+        path = POD.path(namespace, name)
+        return await self._write("PATCH", POD, path, {"metadata": meta}, content_type=_MERGE, query=_OURS)
+
+    async def write_status(self, namespace: str, name: str, uid: str, status: Mapping[str, Any]) -> Body:
+        """Apply the whole status; what is left out goes away."""
+        body = {
+            "apiVersion": labels.API_VERSION,
+            "kind": labels.KIND,
+            "metadata": {"name": name, "namespace": namespace, "uid": uid},
+            "status": status,
+        }
+        path = INFERENCE_SERVICE.path(namespace, name, "status")
+        return await self._write("PATCH", INFERENCE_SERVICE, path, body, content_type=_APPLY, query=_FORCED)
+
+    async def post_event(self, namespace: str, name: str, uid: str, note: Note) -> None:
+        """Put an Event on an InferenceService."""
+        now = datetime.now(UTC)
+        body = {
+            "apiVersion": EVENT.api_version,
+            "kind": EVENT.name,
+            "metadata": {"generateName": f"{name[:50]}.", "namespace": namespace},
+            "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "reportingController": f"{labels.GROUP}/operator",
+            "reportingInstance": self._settings.identity[:128],
+            "action": "Reconcile",
+            "reason": note.reason,
+            "type": "Warning" if note.warning else "Normal",
+            "note": note.message[:_NOTE_LIMIT],
+            "regarding": {
+                "apiVersion": labels.API_VERSION,
+                "kind": labels.KIND,
+                "namespace": namespace,
+                "name": name,
+                "uid": uid,
+            },
+        }
+        await self._write("POST", EVENT, EVENT.path(namespace), body)
+
+    async def read(self, kind: Kind, namespace: str, name: str) -> Body | None:
+        """One object, or None when there is none."""
+        try:
+            return await self._request("GET", kind.path(namespace, name), timeout_s=self._read_timeout_s)
+        except NotFound:
+            return None
+
+    async def uids(self, kind: Kind, namespace: str | None) -> set[str]:
+        """The uids of all our objects of a kind, as the server's storage has them now."""
+        query = () if kind is INFERENCE_SERVICE else (("labelSelector", f"{labels.MANAGED_BY}={labels.FIELD_MANAGER}"),)
+        answer = await self._request(
+            "GET", kind.path(namespace), query=query, timeout_s=self._read_timeout_s, accept=_METADATA_ONLY
+        )
+        return {item["metadata"]["uid"] for item in answer.get("items") or ()}
+
+    async def serves_our_kind(self) -> bool:
+        """Whether the CRD is there and established."""
+        try:
+            answer = await self._request("GET", f"/apis/{labels.API_VERSION}", timeout_s=self._read_timeout_s)
+        except NotFound:
+            return False
+        return any(resource["name"] == labels.PLURAL for resource in answer.get("resources") or ())
+
+    async def read_lease(self, namespace: str, name: str) -> Body | None:
+        """The Lease, or None when there is none."""
+        try:
+            return await self._request("GET", LEASE.path(namespace, name), timeout_s=self._write_timeout_s)
+        except NotFound:
+            return None
+
+    async def write_lease(self, lease: Body) -> Body:
+        """Create (without a resource version) or replace the Lease. Raises Outdated when another was faster."""
+        meta = lease["metadata"]
+        replaces = "resourceVersion" in meta
+        path = LEASE.path(meta["namespace"], *((meta["name"],) if replaces else ()))
+        return await self._request(
+            "PUT" if replaces else "POST", path, lease, query=_OURS, timeout_s=self._write_timeout_s
+        )
+
+    @property
+    def _write_timeout_s(self) -> float:
+        return self._settings.timings.write_timeout_s
+
+    @property
+    def _read_timeout_s(self) -> float:
+        return self._settings.timings.read_timeout_s
+
+    async def _write(
+        self,
+        method: str,
+        kind: Kind,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        content_type: str = _JSON,
+        query: Sequence[tuple[str, str]] = (),
+    ) -> Body:
+        if not self._may_write():
+            raise NotLeading("another replica leads")
+        self._metrics.add(Operator.API_WRITES, kind.name)
+        return await self._request(
+            method, path, body, content_type=content_type, query=query, timeout_s=self._write_timeout_s
+        )
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        content_type: str = _JSON,
+        query: Sequence[tuple[str, str]] = (),
+        timeout_s: float,
+        accept: str = _JSON,
+    ) -> Body:
+        url = f"{self._client.configuration.host.rstrip('/')}{path}?{urlencode(query)}"
+        headers = {"Accept": accept, "Content-Type": content_type, **await _authorization(self._client)}
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await self._client.call_api(method, url, headers, body)
+                text = await answer.read()
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise Unavailable(f"{method} {path}: {error or type(error).__name__}") from error
+        if answer.status < 300:
+            return dict(json.loads(text)) if text else {}
+        raise _error(answer.status, text, f"{method} {path}")
+
+
+def _error(status: int, text: bytes, request: str) -> ApiError:
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        answer = {}
+    message = answer.get("message") or f"{request}: HTTP {status}"
+    if status == 404:
+        return NotFound(message)
+    if status == 409:
+        return Outdated(message)
+    if "NamespaceTerminating" in _causes(answer):
+        return Terminating(message)
+    if status == 429 or status >= 500 or status == 401:
+        return Unavailable(message)
+    return Refused(message)
+
+
+def _causes(answer: Mapping[str, Any]) -> Iterator[str]:
+    yield from (cause.get("reason", "") for cause in (answer.get("details") or {}).get("causes") or ())

@@ -1,0 +1,147 @@
+"""Carries a plan out, in the order that cuts no answer off, and puts every answer into the cache."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pagefleet_api import labels
+from pagefleet_api.reasons import EventReason
+from pagefleet_api.service import InferenceService
+from pagefleet_operator.cache import POD_KIND, ServiceKey, WatchCache
+from pagefleet_operator.cluster import CHILDREN, ApiError, Cluster, Note
+from pagefleet_operator.metrics import Metrics, Operator
+from pagefleet_operator.observed import Body, ChildKey, Observed, Pod
+from pagefleet_operator.plan.convergence import Action, Apply, Conflict, Delete
+from pagefleet_operator.plan.replicas import Drain, Release, ReplicaPlan, Undrain
+from pagefleet_operator.scraper import Scraper
+
+log = logging.getLogger(__name__)
+
+_WARNINGS = frozenset({EventReason.DRAIN_TIMED_OUT, EventReason.NOT_READY, EventReason.INVALID_SPEC})
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What one pass wants done for one service."""
+
+    service: InferenceService
+    observed: Observed
+    replicas: ReplicaPlan
+    children: tuple[Action, ...]
+
+
+class Executor:
+    """Writes to the API server and to engines."""
+
+    def __init__(self, cluster: Cluster, scraper: Scraper, cache: WatchCache, metrics: Metrics) -> None:
+        self._cluster, self._scraper, self._cache, self._metrics = cluster, scraper, cache, metrics
+
+    async def execute(self, steps: Steps) -> tuple[Conflict, ...]:
+        """Do all of it; the conflicts that kept it from the children, if any. Raises ApiError as `Cluster` does.
+
+        Pods first: a pod must be out of the Service and told to drain, and a drained pod must carry its deletion
+        cost, before the Deployment's number goes down.
+        """
+        await self._move_pods(steps)
+        conflicts = await self._conflicts(steps)
+        if not conflicts:
+            for action in steps.children:
+                await self._change_child(steps, action)
+        plan = steps.replicas
+        await asyncio.gather(*(self._tell(order.pod, drain=order.drain) for order in plan.tell))
+        return conflicts
+
+    async def post(self, service: InferenceService, reason: EventReason, message: str) -> None:
+        """Put an Event on the service. One that cannot be written is logged: it changes nothing."""
+        key = ServiceKey(service.namespace, service.name)
+        log.info("event", extra={"service": str(key), "reason": reason.value, "message_text": message})
+        note = Note(reason.value, message, warning=reason in _WARNINGS)
+        try:
+            await self._cluster.post_event(service.namespace, service.name, service.uid, note)
+        except ApiError as error:
+            log.warning("event_not_posted", extra={"service": str(key), "error": str(error)})
+
+    async def _move_pods(self, steps: Steps) -> None:
+        plan, namespace = steps.replicas, steps.service.namespace
+        for undrain in plan.undrain:
+            await self._undrain(namespace, undrain)
+        for drain in plan.drain:
+            await self._drain(namespace, drain)
+        for release in plan.release:
+            await self._release(steps.service, release)
+        orders = [self._tell(order.pod, drain=False) for order in plan.undrain]
+        orders += [self._tell(order.pod, drain=True) for order in plan.drain]
+        await asyncio.gather(*orders)
+        for note in plan.events:
+            await self.post(steps.service, note.reason, note.message)
+
+    async def _undrain(self, namespace: str, order: Undrain) -> None:
+        notes = {labels.DRAIN_STARTED: None, labels.DELETION_COST: None}
+        await self._mark(namespace, order.pod, {labels.SERVING: labels.SERVING_TRUE}, notes)
+
+    async def _drain(self, namespace: str, order: Drain) -> None:
+        notes = {labels.DRAIN_STARTED: order.started, labels.DELETION_COST: str(order.deletion_cost)}
+        await self._mark(namespace, order.pod, {labels.SERVING: labels.SERVING_FALSE}, notes)
+
+    async def _release(self, service: InferenceService, order: Release) -> None:
+        await self._mark(service.namespace, order.pod, {}, {labels.DELETION_COST: str(order.deletion_cost)})
+        place = (service.namespace, service.name)
+        self._metrics.observe(Operator.DRAIN, order.took_s, *place)
+        self._metrics.add(Operator.DRAIN_ABORTED, *place, amount=order.aborted or 0)
+
+    async def _mark(
+        self, namespace: str, pod: Pod, pod_labels: Mapping[str, str | None], notes: Mapping[str, str | None]
+    ) -> None:
+        written = await self._cluster.mark_pod(namespace, pod.name, pod.uid, pod_labels=pod_labels, annotations=notes)
+        self._cache.put(POD_KIND, written)
+
+    async def _tell(self, pod: Pod, *, drain: bool) -> None:
+        """An engine that cannot be told is told again by a later pass; its pod is out of the Service already."""
+        await (self._scraper.drain(pod) if drain else self._scraper.undrain(pod))
+
+    async def _conflicts(self, steps: Steps) -> tuple[Conflict, ...]:
+        """Objects of other owners under our names; the cache has none that lack our label, so new names are read."""
+        found = [action for action in steps.children if isinstance(action, Conflict)]
+        for action in steps.children:
+            if isinstance(action, Apply) and _child(action.manifest) not in steps.observed.children:
+                found += await self._foreign(steps.service, _child(action.manifest))
+        return tuple(found)
+
+    async def _foreign(self, service: InferenceService, child: ChildKey) -> Sequence[Conflict]:
+        live = await self._cluster.read(CHILDREN[child.kind], service.namespace, child.name)
+        if live is None or _controller_uid(live) == service.uid:
+            return ()
+        words = f"a {child.kind} called {child.name} exists and is not this service's; rename one of them"
+        return (Conflict(child, words),)
+
+    async def _change_child(self, steps: Steps, action: Action) -> None:
+        if isinstance(action, Apply):
+            written = await self._cluster.apply(action.manifest)
+            self._cache.put(written["kind"], written)
+            _log_applied(steps, action, written)
+        elif isinstance(action, Delete):
+            live = steps.observed.children[action.child]
+            await self._cluster.delete(CHILDREN[action.child.kind], live)
+            log.info("child_deleted", extra={"service": steps.service.name, "child": action.child.name})
+
+
+def _child(manifest: Body) -> ChildKey:
+    return ChildKey(manifest["kind"], manifest["metadata"]["name"])
+
+
+def _controller_uid(live: Body) -> Any:
+    owners = live["metadata"].get("ownerReferences") or ()
+    return next((owner["uid"] for owner in owners if owner.get("controller")), None)
+
+
+def _log_applied(steps: Steps, action: Apply, written: Body) -> None:
+    fields: dict[str, Any] = {
+        "service": f"{steps.service.namespace}/{steps.service.name}",
+        "kind": action.manifest["kind"],
+    }
+    before = steps.observed.deployment
+    if written["kind"] == "Deployment":
+        fields |= {"replicas_before": before and before.replicas, "replicas": written["spec"].get("replicas")}
+    log.info("child_applied", extra=fields)

@@ -1,0 +1,209 @@
+"""The running operator: everything wired together, started in order and stopped in the reverse one."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import aiohttp
+import kopf
+
+from pagefleet_operator import cluster as api
+from pagefleet_operator.cache import ServiceKey, WatchCache
+from pagefleet_operator.lease import Leadership
+from pagefleet_operator.metrics import Metrics, Operator
+from pagefleet_operator.observed import Pod
+from pagefleet_operator.reconcile import Reconciler
+from pagefleet_operator.scraper import Scraper, admin_address
+from pagefleet_operator.server import Check, Views, serve
+from pagefleet_operator.settings import Settings, own_version
+from pagefleet_operator.watch import Watch
+from pagefleet_operator.workqueue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+_WORKERS = 8
+_CRD_POLL_S = 2.0
+_BEAT_S = 1.0
+
+
+async def run(settings: Settings, *, address: Callable[[Pod], str | None] = admin_address) -> None:
+    """Operate until SIGTERM or SIGINT. Raises when it cannot go on; the caller's process should then end.
+
+    address: base URL of a pod's admin port.
+    """
+    stop = asyncio.Event()
+    _take_signals(stop)
+    client = await api.connect()
+    try:
+        await Program(settings, client, stop, address).run()
+    finally:
+        await client.close()
+
+
+def _take_signals(stop: asyncio.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+
+class Program:
+    """One operator process."""
+
+    def __init__(
+        self, settings: Settings, client: api.Connection, stop: asyncio.Event, address: Callable[[Pod], str | None]
+    ) -> None:
+        timings = settings.timings
+        self._settings, self._client, self._stop = settings, client, stop
+        self._metrics = Metrics()
+        self._queue: WorkQueue[ServiceKey] = WorkQueue(first_s=timings.backoff_first_s, cap_s=timings.backoff_cap_s)
+        self._cache = WatchCache()
+        cluster = api.Cluster(client, settings, self._metrics, may_write=self._holds)
+        self._cluster = cluster
+        self._leadership = Leadership(settings, cluster, self._leads, errors=(api.ApiError,))
+        self._scraper = Scraper(timings, self._metrics, self._queue.add, address)
+        self._reconciler = Reconciler(
+            settings, self._cache, cluster, self._scraper, self._metrics, self._queue.add_after
+        )
+        self._watch = Watch(settings, self._cache, cluster, self._queue.add)
+        self._beat_s = time.monotonic()
+
+    async def run(self) -> None:
+        """Serve the probes, wait for the CRD, watch, and work while this replica leads."""
+        log.info("operator_started", extra={"version": own_version(), "identity": self._settings.identity})
+        self._leads(False)
+        runner = await serve(self._views(), self._settings.listen)
+        try:
+            if await self._crd_is_served():
+                async with self._tasks():
+                    await self._watch.run(self._login, self._stop, lambda: _take_signals(self._stop))
+        finally:
+            await self._scraper.close()
+            await self._leadership.release()
+            await runner.cleanup()
+            log.info("operator_stopped")
+
+    @contextlib.asynccontextmanager
+    async def _tasks(self) -> AsyncIterator[None]:
+        """Everything beside watching; one that fails ends the program, as a half-dead operator helps nobody."""
+        jobs = [self._beat(), self._watch.keep_in_step(), self._leadership.run(), self._resync()]
+        jobs += [self._work() for _ in range(_WORKERS)]
+        tasks = [asyncio.create_task(job) for job in jobs]
+        for task in tasks:
+            task.add_done_callback(self._ended)
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
+                raise result
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled():
+            log.error("task_ended", extra={"error": str(task.exception())})
+            self._stop.set()
+
+    async def _crd_is_served(self) -> bool:
+        """Wait until the API server knows InferenceServices; False when told to stop before that."""
+        told = False
+        while not self._stop.is_set():
+            try:
+                if await self._cluster.serves_our_kind():
+                    return True
+                if not told:
+                    log.warning("crd_missing", extra={"hint": "install crds/inferenceservices.yaml"})
+                told = True
+            except api.ApiError as error:
+                log.warning("api_server_unreachable", extra={"error": str(error)})
+            self._beat_s = time.monotonic()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), _CRD_POLL_S)
+        return False
+
+    async def _login(self, trace: aiohttp.TraceConfig) -> kopf.AiohttpSession:
+        session = await api.watch_session(self._client, [trace])
+        return kopf.AiohttpSession(server=self._client.configuration.host, aiohttp_session=session)
+
+    async def _work(self) -> None:
+        """Passes, one after another. Without the lead a key is let go: leading begins with all of them."""
+        await self._watch.synced.wait()
+        while True:
+            key = await self._queue.get()
+            try:
+                if self._holds():
+                    await self._pass(key)
+                else:
+                    self._reconciler.forget(key)
+            finally:
+                self._queue.done(key)
+
+    async def _pass(self, key: ServiceKey) -> None:
+        began_s, result = time.monotonic(), "ok"
+        try:
+            await self._reconciler.converge(key)
+            self._queue.succeeded(key)
+        except api.Terminating as error:
+            result = "terminating"
+            self._queue.succeeded(key)
+            log.info("namespace_terminating", extra={"service": str(key), "error": str(error)})
+        except api.NotLeading:
+            result = "not_leading"
+        except api.ApiError as error:
+            result = type(error).__name__.lower()
+            delay_s = self._queue.failed(key)
+            fields = {"service": str(key), "result": result, "error": str(error), "again_in_s": delay_s}
+            log.warning("pass_failed", extra=fields)
+        except Exception:
+            result = "bug"
+            delay_s = self._queue.failed(key)
+            log.exception("pass_crashed", extra={"service": str(key), "again_in_s": delay_s})
+        self._metrics.observe(Operator.RECONCILE, time.monotonic() - began_s, result)
+
+    async def _resync(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.timings.resync_s)
+            self._add_all()
+
+    async def _beat(self) -> None:
+        while True:
+            self._beat_s = time.monotonic()
+            await asyncio.sleep(_BEAT_S)
+
+    def _leads(self, leads: bool) -> None:
+        self._metrics.set(Operator.LEADER, 1 if leads else 0)
+        if leads:
+            self._add_all()
+        else:
+            self._reconciler.forget_all()
+
+    def _add_all(self) -> None:
+        for key in self._cache.services():
+            self._queue.add(key)
+
+    def _holds(self) -> bool:
+        return self._leadership.holds()
+
+    def _views(self) -> Views:
+        return Views(self._health, self._readiness, self._exposition, self._reconciler.decisions)
+
+    def _health(self) -> Sequence[Check]:
+        """The loop turns, and no watch stream is older than the server lets one get."""
+        timings, age_s = self._settings.timings, self._watch.streams.age_s()
+        beat_s = time.monotonic() - self._beat_s
+        watch = "not watching yet" if age_s is None else f"oldest stream opened {age_s:.0f} s ago"
+        return (
+            Check("loop", beat_s < timings.live_loop_s, f"latest beat {beat_s:.1f} s ago"),
+            Check("watch", age_s is None or age_s < timings.live_watch_s, watch),
+        )
+
+    def _readiness(self) -> Sequence[Check]:
+        synced = self._watch.synced.is_set()
+        return (Check("caches", synced, "synced" if synced else "not synced"),)
+
+    def _exposition(self) -> bytes:
+        self._metrics.set(Operator.RECONCILE_QUEUE_DEPTH, len(self._queue))
+        return self._metrics.exposition()

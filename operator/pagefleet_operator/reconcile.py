@@ -1,0 +1,251 @@
+"""One pass over one service, in five verbs: parse, observe, plan, execute, report."""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from pagefleet_api.reasons import EventReason
+from pagefleet_api.service import InferenceService, InvalidService
+from pagefleet_api.status import Decision, Status
+from pagefleet_operator import cluster as api
+from pagefleet_operator import render
+from pagefleet_operator.autoscaling import Fleet, Memory, Outcome, Policy, decide
+from pagefleet_operator.cache import ServiceKey, WatchCache
+from pagefleet_operator.execute import Executor, Steps
+from pagefleet_operator.metrics import Metrics, Operator
+from pagefleet_operator.observed import Body, ChildKey, DeploymentView, Now, Observed
+from pagefleet_operator.plan.convergence import Conflict, plan_children
+from pagefleet_operator.plan.replicas import plan_replicas
+from pagefleet_operator.plan.rollout import rolling_update
+from pagefleet_operator.scraper import Scraper
+from pagefleet_operator.settings import Settings
+from pagefleet_operator.status import invalid_status, service_status, worth_writing
+
+log = logging.getLogger(__name__)
+
+_TRAIL_LENGTH = 100
+_ROLLOUT_LOOK_S = 10.0
+_ROUNDS_MISSED = 1.5
+"""A round of samples brings the next pass; without one (no pod answers yet) it comes so many intervals later."""
+
+
+@dataclass(slots=True)
+class Recollection:
+    """What is kept of one service between passes. It may be lost at any time."""
+
+    memory: Memory | None = None
+    wanted: int | None = None
+    unposted: list[tuple[EventReason, str]] = field(default_factory=list)
+    trail: deque[Decision] = field(default_factory=lambda: deque(maxlen=_TRAIL_LENGTH))
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What one pass decided, before anything is done about it."""
+
+    steps: Steps
+    wanted: int
+    outcome: Outcome | None
+
+
+class Reconciler:
+    """Runs passes. `look_again(key, delay_s)` asks for a further pass."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        cache: WatchCache,
+        cluster: api.Cluster,
+        scraper: Scraper,
+        metrics: Metrics,
+        look_again: Callable[[ServiceKey, float], None],
+    ) -> None:
+        self._settings, self._cache, self._cluster = settings, cache, cluster
+        self._scraper, self._metrics, self._look_again = scraper, metrics, look_again
+        self._executor = Executor(cluster, scraper, cache, metrics)
+        self._kept: dict[ServiceKey, Recollection] = {}
+
+    async def converge(self, key: ServiceKey) -> None:
+        """Bring one service closer to what its object says. Raises ApiError when it should be tried again."""
+        now = Now(datetime.now(UTC), time.monotonic())
+        service = await self._parse(key, now)
+        if service is None or service.deleting:
+            self.forget(key)
+            return
+        observed = self._observe(service)
+        decided = self._plan(service, observed, now)
+        conflicts, refusal = await self._execute(key, decided)
+        await self._report(decided, now, conflicts, refusal)
+        if conflicts or refusal:
+            raise refusal or api.Refused(conflicts[0].message)
+
+    def forget(self, key: ServiceKey) -> None:
+        """The service is gone or being deleted: its children go with it."""
+        self._scraper.forget(key)
+        self._metrics.forget(key.namespace, key.name)
+        self._kept.pop(key, None)
+
+    def forget_all(self) -> None:
+        """Another replica acts from now on; what is remembered here would be out of date later."""
+        for key in list(self._kept):
+            self.forget(key)
+
+    def decisions(self, namespace: str, name: str) -> Sequence[Decision] | None:
+        """The trail of a service, oldest first; None when there is none."""
+        kept = self._kept.get(ServiceKey(namespace, name))
+        return tuple(kept.trail) if kept is not None else None
+
+    async def _parse(self, key: ServiceKey, now: Now) -> InferenceService | None:
+        body = self._cache.service(key)
+        if body is None:
+            return None
+        try:
+            return InferenceService.parse(body)
+        except InvalidService as error:
+            log.info("service_invalid", extra={"service": str(key), "error": str(error)})
+            previous = _status(body)
+            status = invalid_status(str(error), body["metadata"].get("generation", 1), previous, now)
+            await self._write_status(body["metadata"], previous, status, now)
+            return None
+
+    def _observe(self, service: InferenceService) -> Observed:
+        key = ServiceKey(service.namespace, service.name)
+        children = self._cache.children(key)
+        live = children.get(ChildKey("Deployment", service.child_name))
+        return Observed(
+            deployment=None if live is None else DeploymentView.from_object(live),
+            pods=self._cache.pods(key),
+            samples=self._scraper.samples(key),
+            children=children,
+        )
+
+    def _plan(self, service: InferenceService, observed: Observed, now: Now) -> Pass:
+        key = ServiceKey(service.namespace, service.name)
+        kept = self._kept.setdefault(key, Recollection())
+        policy = Policy.of(service)
+        outcome = None if policy is None else decide(policy, Fleet.of(observed, now), kept.memory, now)
+        wanted = service.spec.replicas if outcome is None else outcome.desired
+        replicas = plan_replicas(wanted, observed, now, drain_timeout_s=service.spec.drain.timeout_seconds)
+        surge = rolling_update(service.spec.rollout, observed, now)
+        live = observed.children.get(ChildKey("Deployment", service.child_name))
+        choices = render.Choices(
+            replicas=replicas.deployment_replicas,
+            image=render.pinned_image(service, live, self._settings.engine_image),
+            max_surge=surge.max_surge,
+            max_unavailable=surge.max_unavailable,
+        )
+        children = plan_children(render.manifests(service, choices), observed.children, service.uid)
+        self._remember(key, kept, outcome, wanted)
+        return Pass(Steps(service, observed, replicas, children), wanted, outcome)
+
+    def _remember(self, key: ServiceKey, kept: Recollection, outcome: Outcome | None, wanted: int) -> None:
+        kept.memory = outcome.memory if outcome is not None else None
+        if kept.wanted is not None and kept.wanted != wanted:
+            direction = "up" if wanted > kept.wanted else "down"
+            driver = "spec" if outcome is None else "autoscaler"
+            self._metrics.add(Operator.SCALE_EVENTS, key.namespace, key.name, direction, driver)
+        kept.wanted = wanted
+        if outcome is None:
+            return
+        if outcome.event is not None:
+            kept.unposted.append((outcome.event.reason, outcome.event.message))
+        if kept.trail and _same_answer(kept.trail[-1], outcome.decision):
+            kept.trail.pop()
+        kept.trail.append(outcome.decision)
+
+    async def _execute(self, key: ServiceKey, decided: Pass) -> tuple[tuple[Conflict, ...], api.Refused | None]:
+        self._sample(key, decided)
+        try:
+            conflicts = await self._executor.execute(decided.steps)
+        except api.Refused as error:
+            log.warning("write_refused", extra={"service": str(key), "error": str(error)})
+            return (), error
+        self._time_decision(key, decided)
+        kept = self._kept.get(key, Recollection())
+        unposted, kept.unposted = kept.unposted, []
+        for reason, message in unposted:
+            await self._executor.post(decided.steps.service, reason, message)
+        return conflicts, None
+
+    def _sample(self, key: ServiceKey, decided: Pass) -> None:
+        """How often to ask the engines, and when to look again without any news."""
+        timings, observed, outcome = self._settings.timings, decided.steps.observed, decided.outcome
+        draining = decided.steps.replicas.draining > 0
+        unready = any(pod.active and not pod.ready for pod in observed.pods)
+        busy = draining or unready or (outcome is not None and outcome.watch_closely)
+        calm_s = timings.scrape_idle_s if outcome is None else timings.scrape_calm_s
+        interval_s = timings.scrape_busy_s if busy else calm_s
+        self._scraper.watch(key, observed.pods, interval_s=interval_s, matters=draining or outcome is not None)
+        if draining or outcome is not None:
+            self._look_again(key, interval_s * _ROUNDS_MISSED)
+        elif unready or observed.rollout_in_progress:
+            self._look_again(key, _ROLLOUT_LOOK_S)
+
+    def _time_decision(self, key: ServiceKey, decided: Pass) -> None:
+        samples = decided.steps.observed.samples.values()
+        if decided.outcome is not None and decided.outcome.event is not None and samples:
+            taken_s = max(sample.taken_monotonic_s for sample in samples)
+            self._metrics.observe(Operator.DECISION, time.monotonic() - taken_s)
+
+    async def _report(
+        self, decided: Pass, now: Now, conflicts: tuple[Conflict, ...], refusal: api.Refused | None
+    ) -> None:
+        service, observed = decided.steps.service, decided.steps.observed
+        body = self._cache.service(ServiceKey(service.namespace, service.name))
+        if body is None or body["metadata"]["uid"] != service.uid:
+            return
+        previous = _status(body)
+        status = service_status(
+            service,
+            observed,
+            decided.wanted,
+            decided.outcome,
+            previous,
+            now,
+            conflicts=conflicts,
+            apply_error=None if refusal is None else str(refusal),
+        )
+        self._measure(service, decided)
+        await self._write_status(body["metadata"], previous, status, now)
+
+    async def _write_status(self, meta: dict[str, Any], previous: Status, status: Status, now: Now) -> None:
+        if not worth_writing(previous, status, now):
+            return
+        try:
+            written = await self._cluster.write_status(meta["namespace"], meta["name"], meta["uid"], status.wire())
+        except api.NotFound:
+            return
+        self._cache.put(written["kind"], written)
+
+    def _measure(self, service: InferenceService, decided: Pass) -> None:
+        place, observed = (service.namespace, service.name), decided.steps.observed
+        ready = sum(pod.ready and pod.serving and pod.active for pod in observed.pods)
+        age_s = None if decided.outcome is None else decided.outcome.oldest_sample_age_s
+        self._metrics.set(Operator.DESIRED_REPLICAS, decided.wanted, *place)
+        self._metrics.set(Operator.READY_REPLICAS, ready, *place)
+        self._metrics.set(Operator.DRAINING_REPLICAS, decided.steps.replicas.draining, *place)
+        self._metrics.set(Operator.METRICS_AGE, age_s, *place)
+
+
+def _status(body: Body) -> Status:
+    """The live status; an unreadable one (of another version) counts as none."""
+    try:
+        return Status.model_validate(body.get("status") or {})
+    except ValidationError:
+        return Status()
+
+
+def _same_answer(one: Decision, other: Decision) -> bool:
+    """The later of two equal answers stands for both."""
+    return (one.before, one.desired, one.reason, one.clamps) == (
+        other.before,
+        other.desired,
+        other.reason,
+        other.clamps,
+    )

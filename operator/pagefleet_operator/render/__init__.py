@@ -1,0 +1,5 @@
+"""What should exist: every object that an InferenceService owns, as pure values. Equal input, equal bytes."""
+
+from pagefleet_operator.render.manifests import Choices, Manifest, manifests, pinned_image
+
+__all__ = ["Choices", "Manifest", "manifests", "pinned_image"]

@@ -1,0 +1,136 @@
+"""The list of children, and the two small ones."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pagefleet_api import labels
+from pagefleet_api.service import InferenceService
+from pagefleet_operator.render import pod
+
+Manifest = dict[str, Any]
+
+GENERATION = "pagefleet.io/generation"
+"""Annotation on the Deployment: the service's generation that it was rendered for."""
+ENGINE_DIGEST = "pagefleet.io/engine-digest"
+"""Annotation on the Deployment: digest of all that the user says about the pods."""
+ENGINE_IMAGE = "pagefleet.io/engine-image"
+"""Annotation on the Deployment: the image it was rendered with; it stays while the digest does."""
+_DIGEST_LENGTH = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What the user's object does not say and the operator decided.
+
+    replicas: pods that the Deployment should have, draining ones among them.
+    image: of the engine; see `pinned_image`.
+    max_surge, max_unavailable: for the rolling update; a number of pods or a percentage.
+    """
+
+    replicas: int
+    image: str
+    max_surge: int | str
+    max_unavailable: int | str
+
+
+def manifests(service: InferenceService, choices: Choices) -> list[Manifest]:
+    """Everything an InferenceService owns, in the order it is applied."""
+    return [service_account(service), network_service(service), deployment(service, choices)]
+
+
+def service_account(service: InferenceService) -> Manifest:
+    """An account without rights of its own; its token is mounted nowhere."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": _metadata(service),
+        "automountServiceAccountToken": False,
+    }
+
+
+def network_service(service: InferenceService) -> Manifest:
+    """The address that clients use; a pod whose serving label is flipped leaves it at once."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(service),
+        "spec": {
+            "type": "ClusterIP",
+            "selector": {**labels.selector(service.name), labels.SERVING: labels.SERVING_TRUE},
+            "ports": [
+                {
+                    "name": labels.PORT_NAME,
+                    "port": labels.SERVICE_PORT,
+                    "protocol": "TCP",
+                    "targetPort": labels.PORT_NAME,
+                }
+            ],
+        },
+    }
+
+
+def deployment(service: InferenceService, choices: Choices) -> Manifest:
+    """The pods. `replicas` is always written, so that no default ever scales a living service."""
+    annotations = {
+        GENERATION: str(service.generation),
+        ENGINE_DIGEST: engine_digest(service),
+        ENGINE_IMAGE: choices.image,
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {**_metadata(service), "annotations": annotations},
+        "spec": {
+            "replicas": choices.replicas,
+            "selector": {"matchLabels": labels.selector(service.name)},
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxSurge": choices.max_surge, "maxUnavailable": choices.max_unavailable},
+            },
+            "progressDeadlineSeconds": service.spec.rollout.progress_deadline_seconds,
+            "revisionHistoryLimit": 3,
+            "template": pod.template(service, choices.image),
+        },
+    }
+
+
+def pinned_image(service: InferenceService, live: Mapping[str, Any] | None, default_image: str) -> str:
+    """The user's image, else the one that the live Deployment was rendered with, else the operator's default.
+
+    So an upgrade of the operator never rolls pods; a change of the service's model or engine takes the new default.
+    """
+    if service.spec.engine.image is not None:
+        return service.spec.engine.image
+    notes = ((live or {}).get("metadata") or {}).get("annotations") or {}
+    if notes.get(ENGINE_DIGEST) == engine_digest(service):
+        return notes.get(ENGINE_IMAGE) or default_image
+    return default_image
+
+
+def engine_digest(service: InferenceService) -> str:
+    """A digest of what the user says about the pods: model, engine, resources and drain.
+
+    Replicas, autoscaling and roll-out are not in it: scaling a service after the operator was upgraded must not
+    roll its pods to the operator's new default image.
+    """
+    parts = service.spec.model_dump_json(include={"model", "engine", "resources", "drain"}, exclude_none=True)
+    return hashlib.sha256(parts.encode()).hexdigest()[:_DIGEST_LENGTH]
+
+
+def _metadata(service: InferenceService) -> dict[str, Any]:
+    return {
+        "name": service.child_name,
+        "namespace": service.namespace,
+        "labels": labels.common(service.name),
+        "ownerReferences": [
+            {
+                "apiVersion": labels.API_VERSION,
+                "kind": labels.KIND,
+                "name": service.name,
+                "uid": service.uid,
+                "controller": True,
+            }
+        ],
+    }

@@ -1,0 +1,140 @@
+"""The pod template: one engine container that the restricted Pod Security Standard admits.
+
+Source: https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted
+"""
+
+from typing import Any
+
+from pagefleet_api import labels, quantity
+from pagefleet_api.launch import Launch
+from pagefleet_api.service import InferenceService, Spec
+
+Part = dict[str, Any]
+
+_USER_ID = 65532
+_GRACE_BEYOND_DRAIN_S = 15
+_START_LIMIT_S = 1800
+_TMP = "/tmp"
+_TEMPLATE_FOLDER = "/etc/pagefleet/chat-template"
+_TEMPLATE_FILE = "template.jinja"
+
+
+def template(service: InferenceService, image: str) -> Part:
+    """Template of every pod of a service.
+
+    The serving label is here and not in the Deployment's selector, so flipping it on one pod takes that pod out
+    of the Service while its ReplicaSet keeps it. Nothing is requested of a node but what the user asks for:
+    the weights' size is not known here, and a guess would be wrong in one direction or the other.
+    """
+    spec = service.spec
+    return {
+        "metadata": {"labels": {**labels.common(service.name), labels.SERVING: labels.SERVING_TRUE}},
+        "spec": {
+            "serviceAccountName": service.child_name,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": spec.drain.timeout_seconds + _GRACE_BEYOND_DRAIN_S,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": _USER_ID,
+                "runAsGroup": _USER_ID,
+                "fsGroup": _USER_ID,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "topologySpreadConstraints": [
+                {
+                    "maxSkew": 1,
+                    "topologyKey": "kubernetes.io/hostname",
+                    "whenUnsatisfiable": "ScheduleAnyway",
+                    "labelSelector": {"matchLabels": labels.selector(service.name)},
+                }
+            ],
+            "containers": [_container(service, image)],
+            "volumes": [{"name": "tmp", "emptyDir": {}}, *_template_volumes(spec)],
+        },
+    }
+
+
+def launch(service: InferenceService) -> Launch:
+    """How the engine in each pod is started."""
+    spec = service.spec
+    size = spec.engine.kv_cache.size
+    return Launch(
+        model=spec.model.uri,
+        served_model_name=service.served_name,
+        device=spec.engine.device.value,
+        dtype=spec.engine.dtype,
+        port=labels.ENGINE_PORT,
+        admin_port=labels.ADMIN_PORT,
+        max_model_len=spec.engine.max_model_len,
+        max_num_seqs=spec.engine.max_num_seqs,
+        max_num_batched_tokens=spec.engine.max_num_batched_tokens,
+        max_queued_requests=spec.engine.max_queued_requests,
+        kv_cache_bytes=None if size is None else quantity.to_bytes(size),
+        drain_timeout_s=spec.drain.timeout_seconds,
+        chat_template=f"{_TEMPLATE_FOLDER}/{_TEMPLATE_FILE}" if spec.engine.chat_template else None,
+    )
+
+
+def _container(service: InferenceService, image: str) -> Part:
+    spec = service.spec
+    return {
+        "name": labels.CONTAINER,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": launch(service).argv(),
+        "ports": [
+            {"name": labels.PORT_NAME, "containerPort": labels.ENGINE_PORT, "protocol": "TCP"},
+            {"name": labels.ADMIN_PORT_NAME, "containerPort": labels.ADMIN_PORT, "protocol": "TCP"},
+        ],
+        **_api_keys(spec),
+        **_resources(spec),
+        "startupProbe": _probe("/readyz", period_s=1, timeout_s=5, failures=_START_LIMIT_S),
+        "readinessProbe": _probe("/readyz", period_s=2, timeout_s=4, failures=2),
+        "livenessProbe": _probe("/healthz", period_s=5, timeout_s=5, failures=6),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [{"name": "tmp", "mountPath": _TMP}, *_template_mounts(spec)],
+    }
+
+
+def _probe(path: str, *, period_s: int, timeout_s: int, failures: int) -> Part:
+    return {
+        "httpGet": {"path": path, "port": labels.ADMIN_PORT_NAME, "scheme": "HTTP"},
+        "periodSeconds": period_s,
+        "timeoutSeconds": timeout_s,
+        "failureThreshold": failures,
+    }
+
+
+def _api_keys(spec: Spec) -> Part:
+    """Keys reach the engine through its environment alone, never as an argument or an annotation."""
+    secret = spec.engine.api_keys_secret_ref
+    if secret is None:
+        return {}
+    return {"envFrom": [{"prefix": labels.API_KEY_ENV_PREFIX, "secretRef": {"name": secret.name}}]}
+
+
+def _resources(spec: Spec) -> Part:
+    parts = {"requests": dict(spec.resources.requests), "limits": dict(spec.resources.limits)}
+    given = {name: values for name, values in parts.items() if values}
+    return {"resources": given} if given else {}
+
+
+def _template_volumes(spec: Spec) -> list[Part]:
+    if spec.engine.chat_template is None:
+        return []
+    source = spec.engine.chat_template.config_map_key_ref
+    items = [{"key": source.key, "path": _TEMPLATE_FILE}]
+    return [{"name": "chat-template", "configMap": {"name": source.name, "items": items}}]
+
+
+def _template_mounts(spec: Spec) -> list[Part]:
+    if spec.engine.chat_template is None:
+        return []
+    return [{"name": "chat-template", "mountPath": _TEMPLATE_FOLDER, "readOnly": True}]

@@ -1,0 +1,172 @@
+"""Engines: the only module of the operator that speaks to them."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import aiohttp
+from pydantic import ValidationError
+
+from pagefleet_api import labels
+from pagefleet_api.load import Load
+from pagefleet_operator.cache import ServiceKey
+from pagefleet_operator.metrics import Metrics, Operator
+from pagefleet_operator.observed import Pod, Sample
+from pagefleet_operator.settings import Timings
+
+log = logging.getLogger(__name__)
+
+_NO_SAMPLES: Mapping[str, Sample] = MappingProxyType({})
+
+
+def admin_address(pod: Pod) -> str | None:
+    """Base URL of a pod's admin port; None before it has an address."""
+    if pod.ip is None:
+        return None
+    host = f"[{pod.ip}]" if ":" in pod.ip else pod.ip
+    return f"http://{host}:{labels.ADMIN_PORT}"
+
+
+@dataclass(slots=True)
+class _Watched:
+    pods: tuple[Pod, ...]
+    interval_s: float
+    matters: bool
+    samples: dict[str, Sample] = field(default_factory=dict)
+    sooner: asyncio.Event = field(default_factory=asyncio.Event)
+    task: "asyncio.Task[None] | None" = None
+
+
+class BadAnswer(Exception):
+    """An engine's answer that is no sample; `reason` is the label of `scrape_errors_total`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Scraper:
+    """Samples of every watched service's pods, all pods of a service at once over kept connections.
+
+    A bad answer leaves the pod's last good sample to age: missing is never zero.
+    """
+
+    def __init__(
+        self,
+        timings: Timings,
+        metrics: Metrics,
+        changed: Callable[[ServiceKey], None],
+        address: Callable[[Pod], str | None] = admin_address,
+    ) -> None:
+        self._timings, self._metrics, self._changed, self._address = timings, metrics, changed, address
+        self._watched: dict[ServiceKey, _Watched] = {}
+        self._session: aiohttp.ClientSession | None = None
+
+    def watch(self, key: ServiceKey, pods: Sequence[Pod], *, interval_s: float, matters: bool) -> None:
+        """Sample these pods from now on. `matters`: report each round, as a decision may depend on it."""
+        wanted = tuple(pod for pod in pods if pod.active and pod.started)
+        watched = self._watched.get(key)
+        if watched is None:
+            watched = self._watched[key] = _Watched(wanted, interval_s, matters)
+            watched.task = asyncio.create_task(self._rounds(key, watched), name=f"scrape {key}")
+            return
+        if interval_s < watched.interval_s:
+            watched.sooner.set()
+        watched.pods, watched.interval_s, watched.matters = wanted, interval_s, matters
+        uids = {pod.uid for pod in wanted}
+        watched.samples = {uid: sample for uid, sample in watched.samples.items() if uid in uids}
+
+    def forget(self, key: ServiceKey) -> None:
+        """Stop sampling a service."""
+        watched = self._watched.pop(key, None)
+        if watched is not None and watched.task is not None:
+            watched.task.cancel()
+
+    def samples(self, key: ServiceKey) -> Mapping[str, Sample]:
+        """Latest good sample by pod uid."""
+        watched = self._watched.get(key)
+        return dict(watched.samples) if watched is not None else _NO_SAMPLES
+
+    async def drain(self, pod: Pod) -> bool:
+        """Ask an engine to finish what it has and take no more; whether it agreed."""
+        return await self._tell(pod, "drain")
+
+    async def undrain(self, pod: Pod) -> bool:
+        """Ask a draining engine to serve again; whether it agreed."""
+        return await self._tell(pod, "undrain")
+
+    async def close(self) -> None:
+        """Stop all sampling."""
+        for key in list(self._watched):
+            self.forget(key)
+        if self._session is not None:
+            await self._session.close()
+
+    async def _rounds(self, key: ServiceKey, watched: _Watched) -> None:
+        while True:
+            began_s = time.monotonic()
+            await asyncio.gather(*(self._sample(key, watched, pod) for pod in watched.pods))
+            if watched.matters and watched.pods:
+                self._changed(key)
+            while (left_s := began_s + watched.interval_s - time.monotonic()) > 0:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(watched.sooner.wait(), left_s)
+                watched.sooner.clear()
+
+    async def _sample(self, key: ServiceKey, watched: _Watched, pod: Pod) -> None:
+        began_s = time.monotonic()  # what the engine answers is at least as new as this
+        try:
+            load = await self._load(pod)
+        except BadAnswer as bad:
+            if pod.ready:
+                self._metrics.add(Operator.SCRAPE_ERRORS, key.namespace, key.name, bad.reason)
+            return
+        if self._watched.get(key) is watched:
+            watched.samples[pod.uid] = Sample(load, began_s)
+
+    async def _load(self, pod: Pod) -> Load:
+        status, text = await self._ask("GET", pod, "load")
+        if status != 200:
+            raise BadAnswer(f"http_{status}")
+        try:
+            return Load.model_validate_json(text)
+        except ValidationError as error:
+            raise BadAnswer("malformed") from error
+
+    async def _tell(self, pod: Pod, verb: str) -> bool:
+        """Twice, as the kept connection may have been closed by the engine a moment ago."""
+        for _ in range(2):
+            try:
+                status, _text = await self._ask("POST", pod, verb)
+            except BadAnswer as bad:
+                log.warning("engine_not_told", extra={"pod": pod.name, "verb": verb, "reason": bad.reason})
+            else:
+                return status < 300
+        return False
+
+    async def _ask(self, method: str, pod: Pod, path: str) -> tuple[int, bytes]:
+        address = self._address(pod)
+        if address is None:
+            raise BadAnswer("no_address")
+        try:
+            async with self._client().request(method, f"{address}/{path}") as answer:
+                return answer.status, await answer.read()
+        except TimeoutError as error:
+            raise BadAnswer("timeout") from error
+        except aiohttp.ClientConnectorError as error:
+            raise BadAnswer("refused") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise BadAnswer("broken") from error
+
+    def _client(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=self._timings.scrape_idle_s * 2),
+                timeout=aiohttp.ClientTimeout(total=self._timings.scrape_timeout_s),
+                trust_env=False,
+            )
+        return self._session

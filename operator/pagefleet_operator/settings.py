@@ -1,0 +1,175 @@
+"""What the operator is started with: flags and their environment variables, read once."""
+
+import argparse
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_ENVIRONMENT_PREFIX = "PAGEFLEET_"
+DEFAULT_ENGINE_IMAGE = "pagefleet-engine:latest"
+
+
+class Address(NamedTuple):
+    """Where to listen; an empty host means every interface."""
+
+    host: str
+    port: int
+
+
+DEFAULT_LISTEN = Address("", 8080)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """Every interval of the operator, in seconds.
+
+    A renewal is given up `lease_renew_deadline_s` after the latest one that worked, and no write takes longer
+    than `write_timeout_s`: together they stay below `lease_duration_s`, after which another replica may act.
+    """
+
+    resync_s: float = 300.0
+    backoff_first_s: float = 0.5
+    backoff_cap_s: float = 60.0
+    watch_server_timeout_s: int = 60
+    watch_inactivity_s: float = 65.0
+    watch_connect_s: float = 5.0
+    watch_retry_cap_s: float = 5.0
+    relist_settle_s: float = 3.0
+    write_timeout_s: float = 3.0
+    read_timeout_s: float = 10.0
+    lease_duration_s: int = 10
+    lease_renew_s: float = 2.0
+    lease_renew_deadline_s: float = 6.0
+    scrape_busy_s: float = 2.0
+    scrape_calm_s: float = 4.0
+    scrape_idle_s: float = 10.0
+    scrape_timeout_s: float = 1.5
+    live_watch_s: float = 150.0
+    live_loop_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How one operator process runs. An empty `namespaces` means the whole cluster."""
+
+    engine_image: str = DEFAULT_ENGINE_IMAGE
+    namespaces: tuple[str, ...] = ()
+    listen: Address = DEFAULT_LISTEN
+    lease_namespace: str = "default"
+    lease_name: str = "pagefleet-operator"
+    identity: str = "pagefleet-operator"
+    log_format: Literal["json", "text"] = "json"
+    timings: Timings = field(default_factory=Timings)
+
+
+def own_version() -> str:
+    """The installed version, or `unknown` where only the source tree is."""
+    try:
+        return version("pagefleet")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def parse(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
+    """Settings from flags, else from `PAGEFLEET_*` variables, else the defaults.
+
+    Exits as argparse does: status 2 and a line that names the flag.
+    """
+    options = _parser(environment).parse_args(argv)
+    host, port = options.listen
+    return Settings(
+        engine_image=options.engine_image,
+        namespaces=tuple(dict.fromkeys(options.namespace or ())),
+        listen=Address(host, port),
+        lease_namespace=options.lease_namespace,
+        lease_name=options.lease_name,
+        identity=options.identity,
+        log_format=options.log_format,
+    )
+
+
+def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+    def default(name: str, otherwise: str) -> str:
+        return environment.get(_ENVIRONMENT_PREFIX + name) or otherwise
+
+    result = argparse.ArgumentParser(
+        prog="pagefleet_operator",
+        description="Runs InferenceServices: renders, scales, drains and reports. Every flag has a variable "
+        f"{_ENVIRONMENT_PREFIX}<FLAG>, for example {_ENVIRONMENT_PREFIX}ENGINE_IMAGE.",
+        allow_abbrev=False,
+    )
+    result.add_argument("--version", action="version", version=f"pagefleet {own_version()}")
+    result.add_argument(
+        "--engine-image",
+        metavar="IMAGE",
+        default=default("ENGINE_IMAGE", DEFAULT_ENGINE_IMAGE),
+        help="image of services that name none (default %(default)s)",
+    )
+    result.add_argument(
+        "--namespace",
+        metavar="NAME",
+        action="append",
+        default=_words(environment.get(f"{_ENVIRONMENT_PREFIX}NAMESPACE", "")) or None,
+        help="namespace to serve; repeatable; without it the whole cluster",
+    )
+    result.add_argument(
+        "--listen",
+        metavar="[HOST]:PORT",
+        type=_address,
+        default=_address(default("LISTEN", ":8080")),
+        help="address of /healthz, /readyz, /metrics and /decisions (default :8080)",
+    )
+    result.add_argument(
+        "--lease-namespace",
+        metavar="NAME",
+        default=default("LEASE_NAMESPACE", _own_namespace()),
+        help="namespace of the leader's Lease (default: the operator's own, else default)",
+    )
+    result.add_argument(
+        "--lease-name",
+        metavar="NAME",
+        default=default("LEASE_NAME", "pagefleet-operator"),
+        help="name of the leader's Lease (default %(default)s)",
+    )
+    result.add_argument(
+        "--identity",
+        metavar="NAME",
+        default=default("IDENTITY", environment.get("POD_NAME") or _made_up_identity()),
+        help="this replica in the Lease, in Events and in logs; unique (default: $POD_NAME, else made up)",
+    )
+    result.add_argument(
+        "--log-format",
+        choices=("json", "text"),
+        default=default("LOG_FORMAT", "json"),
+        help="one JSON object a line, or text for a terminal (default %(default)s)",
+    )
+    return result
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in text.replace(",", " ").split() if word]
+
+
+def _address(text: str) -> Address:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not [HOST]:PORT, for example :8080 or 127.0.0.1:8080")
+    return Address(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+def _made_up_identity() -> str:
+    """A name that no other process has. A pod's name needs no such addition: its processes never overlap."""
+    return f"{socket.gethostname()}-{os.urandom(4).hex()}"
+
+
+def _own_namespace() -> str:
+    """The namespace of the pod that this process runs in, else `default`."""
+    try:
+        return _NAMESPACE_FILE.read_text(encoding="utf-8").strip() or "default"
+    except OSError:
+        return "default"
