@@ -11,7 +11,10 @@ from typing import Any, NamedTuple
 
 from pagefleet_api import labels
 from pagefleet_api.load import Load
-from pagefleet_operator.problems import Body, PodProblem, condition_of, parse_time, pod_problem
+from pagefleet_operator.problems import Body as Body
+from pagefleet_operator.problems import PodProblem as PodProblem
+from pagefleet_operator.problems import condition_of, pod_problem
+from pagefleet_operator.problems import parse_time as parse_time
 
 TEMPLATE_HASH = "pod-template-hash"
 """Label that the Deployment controller puts on pods; one value for each generation of the template."""

@@ -68,7 +68,7 @@ def _container_problem(container: Body) -> PodProblem | None:
         return PodProblem(Reason.IMAGE_PULL_FAILED, f"{reason}: {message or container.get('image', '')}")
     running_again = "running" in state and container.get("started")
     ended = None if running_again else state.get("terminated") or last.get("terminated")
-    if ended and (ended.get("exitCode") or ended.get("reason") == "OOMKilled"):
+    if ended and (ended.get("exitCode") or reason == "CrashLoopBackOff" or ended.get("reason") == "OOMKilled"):
         return _crash(ended, int(container.get("restartCount") or 0))
     if reason and reason not in _NORMAL_WAITS:
         return PodProblem(Reason.ENGINE_UNREADY, f"{reason}: {message}")

@@ -1,12 +1,25 @@
-"""Which rendered objects need a write."""
+"""Which rendered objects need a write: rendered fields are compared with the fields that we own.
 
+A field is ours when `managedFields` says so. An object needs no write when each rendered field is ours
+with an equal value and nothing is ours that is not rendered; whatever others own does not matter.
+
+Source of the tree's format: sigs.k8s.io/structured-merge-diff, `fieldpath.SerializePathElement`.
+"""
+
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pagefleet_api import labels, quantity
 from pagefleet_operator.observed import Body, ChildKey
 
 Manifest = Mapping[str, Any]
+
+_IDENTITY = frozenset({"apiVersion", "kind"})
+_META_IDENTITY = frozenset({"name", "namespace"})
+_QUANTITIES = frozenset({"limits", "requests"})
+_QUANTITY = frozenset({"sizeLimit"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +31,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete a child that is not rendered any more; `uid` as precondition."""
+    """Delete a child that is not rendered any more, with its uid as precondition."""
 
     child: ChildKey
     uid: str
@@ -36,5 +49,133 @@ Action = Apply | Delete | Conflict
 
 
 def plan_children(rendered: Sequence[Manifest], live: Mapping[ChildKey, Body], owner_uid: str) -> tuple[Action, ...]:
-    """Writes that make the live children as rendered; empty when nothing differs."""
-    raise NotImplementedError
+    """Writes that make the live children as rendered, in the order of `rendered`, deletions last.
+
+    `live` holds the objects that have a rendered child's name or the owner as controller. An object
+    without our owner reference is never taken over; one that is being deleted is waited for.
+    """
+    actions: list[Action] = []
+    wanted = {child_key(manifest) for manifest in rendered}
+    for manifest in rendered:
+        body = live.get(child_key(manifest))
+        if body is None:
+            actions.append(Apply(manifest))
+        elif (owner := _controller(body)) != owner_uid:
+            actions.append(_conflict(child_key(manifest), owner))
+        elif not _being_deleted(body) and not up_to_date(manifest, body):
+            actions.append(Apply(manifest))
+    for child, body in live.items():
+        if child not in wanted and _controller(body) == owner_uid and not _being_deleted(body):
+            actions.append(Delete(child, body["metadata"]["uid"]))
+    return tuple(actions)
+
+
+def child_key(manifest: Manifest) -> ChildKey:
+    """Kind and name of a manifest or a live object with both."""
+    return ChildKey(manifest["kind"], manifest["metadata"]["name"])
+
+
+def up_to_date(manifest: Manifest, live: Body) -> bool:
+    """Whether applying `manifest` would change nothing in `live`."""
+    tree = _our_fields(live)
+    if tree is None:
+        return False
+    rendered = {name: value for name, value in manifest.items() if name not in _IDENTITY}
+    meta = {name: value for name, value in manifest["metadata"].items() if name not in _META_IDENTITY}
+    return _same_map({**rendered, "metadata": meta or None}, live, tree, quantities=False)
+
+
+def _our_fields(live: Body) -> Body | None:
+    for entry in live["metadata"].get("managedFields") or ():
+        ours = entry.get("manager") == labels.FIELD_MANAGER and entry.get("operation") == "Apply"
+        if ours and not entry.get("subresource"):
+            tree: Body = entry.get("fieldsV1") or {}
+            return tree
+    return None
+
+
+def _same(rendered: Any, live: Any, tree: Body, *, quantities: bool) -> bool:
+    """One value: below a leaf of the tree it is ours as a whole, else part by part."""
+    parts = {name: part for name, part in tree.items() if name != "."}
+    if isinstance(rendered, Mapping) and isinstance(live, Mapping) and parts:
+        return _same_map(rendered, live, parts, quantities=quantities)
+    if isinstance(rendered, list) and isinstance(live, list) and parts:
+        return _same_list(rendered, live, parts)
+    return _equal(rendered, live, quantities=quantities)
+
+
+def _same_map(rendered: Body, live: Body, tree: Body, *, quantities: bool) -> bool:
+    given = {name: value for name, value in rendered.items() if value is not None}
+    extra = {name for name in tree if name.startswith("f:")} - {f"f:{name}" for name in given}
+    return not extra and all(
+        _same(
+            value,
+            live.get(name),
+            tree[f"f:{name}"],
+            quantities=quantities or name in _QUANTITIES or name in _QUANTITY,
+        )
+        if f"f:{name}" in tree
+        else _nothing(value) and _nothing(live.get(name))
+        for name, value in given.items()
+    )
+
+
+def _same_list(rendered: list[Any], live: list[Any], tree: Body) -> bool:
+    """A list whose items are owned one by one: by keys (`k:`) or as members of a set (`v:`)."""
+    ours = [(json.loads(name[2:]), part) for name, part in tree.items()]
+    if len(ours) != len(rendered):
+        return False
+    if all(name.startswith("v:") for name in tree):
+        return all(value in rendered and value in live for value, _ in ours)
+    return all(_same_item(keys, part, rendered, live) for keys, part in ours)
+
+
+def _same_item(keys: Body, tree: Body, rendered: list[Any], live: list[Any]) -> bool:
+    """The item with these keys; a rendered one may leave out a key that the API server fills in."""
+    wanted = [item for item in rendered if all(item.get(name, value) == value for name, value in keys.items())]
+    found = [item for item in live if all(item.get(name) == value for name, value in keys.items())]
+    if not wanted or not found:
+        return False
+    if not tree:
+        return _equal({**keys, **wanted[0]}, found[0], quantities=False)
+    return _same({**keys, **wanted[0]}, found[0], {**{f"f:{name}": {} for name in keys}, **tree}, quantities=False)
+
+
+def _equal(rendered: Any, live: Any, *, quantities: bool) -> bool:
+    """Equal values; an absent key is one with nothing in it, a quantity is its number."""
+    if isinstance(rendered, Mapping) and isinstance(live, Mapping):
+        names = rendered.keys() | live.keys()
+        return all(_equal(rendered.get(name), live.get(name), quantities=quantities) for name in names)
+    if isinstance(rendered, list) and isinstance(live, list):
+        pairs = zip(rendered, live, strict=False)
+        return len(rendered) == len(live) and all(_equal(a, b, quantities=quantities) for a, b in pairs)
+    if quantities and rendered is not None and live is not None:
+        return bool(_number(rendered) == _number(live))
+    return bool(rendered == live) or (_nothing(rendered) and _nothing(live))
+
+
+def _nothing(value: Any) -> bool:
+    return value is None or value == {} or value == []
+
+
+def _number(value: Any) -> Any:
+    try:
+        return quantity.parse(str(value))
+    except ValueError:
+        return value
+
+
+def _controller(body: Body) -> str | None:
+    references = body["metadata"].get("ownerReferences") or ()
+    return next((reference["uid"] for reference in references if reference.get("controller")), None)
+
+
+def _being_deleted(body: Body) -> bool:
+    return body["metadata"].get("deletionTimestamp") is not None
+
+
+def _conflict(child: ChildKey, owner: str | None) -> Conflict:
+    whose = "it belongs to no controller" if owner is None else "another object controls it"
+    return Conflict(
+        child, f"{child.kind} {child.name} exists and is not ours ({whose}); delete it or rename the service"
+    )

@@ -1,17 +1,42 @@
-"""How a service gets from the pods that it has to the number that it wants, without cutting an answer off."""
+"""How a service gets from the pods that it has to the number that it wants, without cutting an answer off.
+
+Nothing is remembered: a pod's label and annotations say how far its drain is, so that an operator that
+starts in the middle of one goes on with it. A pod serves (label "true"), drains (label "false"), or leaves
+(label "false" and the lowest deletion cost: nothing to wait for). The Deployment's number is always the
+wanted pods plus those that still drain.
+
+A ReplicaSet that shrinks takes unscheduled and pending pods first, then those not ready, then the lowest
+deletion cost (`ActivePodsWithRanks` in kubernetes/pkg/controller/controller_utils.go). A draining pod of
+ours is not ready, so it goes before one that serves; where a pending pod is taken in its place, too few
+serve afterwards and the drained one is taken back.
+"""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from pagefleet_api.reasons import EventReason
-from pagefleet_operator.observed import LEAVING_COST, Now, Observed, Pod
+from pagefleet_api.load import EngineState
+from pagefleet_api.reasons import EventReason, Reason
+from pagefleet_operator.observed import LEAVING_COST, Now, Observed, Pod, Sample, format_time
+
+DRAINING_COST = -1000
+"""Deletion cost of a pod that still drains: above a leaving pod's, below any serving pod's."""
 
 SETTLE_S = 2.0
-DRAINING_COST = -1000
+"""A sample counts as the end of a drain only when it was taken so long after the label flip: endpoints
+and kept connections lag behind the label."""
+
+_DEAD = (Reason.CRASH_LOOP, Reason.OUT_OF_MEMORY, Reason.IMAGE_PULL_FAILED, Reason.UNSCHEDULABLE)
+"""Problems of pods in which nothing runs that could be waited for."""
+
+_ANSWERS = (EngineState.READY, EngineState.DRAINING)
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Take a pod out: one patch of label and annotations, then POST /drain."""
+    """Take a pod out: one patch of label, drain start and deletion cost, then POST /drain.
+
+    With LEAVING_COST there is nothing to wait for: the engine need not be told.
+    """
 
     pod: Pod
     started: str
@@ -27,25 +52,24 @@ class Undrain:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A drain is over: one patch (deletion cost) lets the ReplicaSet take this pod first."""
+    """A drain is over: one patch of the deletion cost lets the ReplicaSet take this pod first."""
 
     pod: Pod
     took_s: float
-    aborted: int | None
+    aborted: int | None = 0
     """Answers still running when the time was up; 0 when it ran dry, None when nobody knows."""
     deletion_cost: int = LEAVING_COST
 
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """POST /drain or /undrain again: the engine's state differs from the pod's label."""
+    """POST /drain (or /undrain) again: the engine's state is not what the pod's label says."""
 
     pod: Pod
     drain: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(NamedTuple):
     """An Event on the InferenceService."""
 
     reason: EventReason
@@ -54,20 +78,167 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPlan:
-    """Carry out in this order: undrain, drain, release, then the Deployment's replicas, then tell."""
+    """Carry out in this order: undrain, drain, release, then the Deployment's number, then tell.
 
-    undrain: tuple[Undrain, ...]
-    drain: tuple[Drain, ...]
-    release: tuple[Release, ...]
+    When a patch fails, stop: the number must not go down before the pods that may go are marked.
+    """
+
     deployment_replicas: int
-    tell: tuple[Tell, ...]
-    events: tuple[Note, ...]
-    draining: int
-    """Pods that still drain after this plan: while above 0, look again every 2 s."""
+    undrain: tuple[Undrain, ...] = ()
+    drain: tuple[Drain, ...] = ()
+    release: tuple[Release, ...] = ()
+    tell: tuple[Tell, ...] = ()
+    events: tuple[Note, ...] = ()
+    draining: int = 0
+    """Pods that still drain after this plan: while above 0, sample often and look again every 2 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What is observed, with the judgements that choices are made by."""
+
+    observed: Observed
+    now: Now
+    sample_max_age_s: float
+
+    def fresh(self, pod: Pod) -> Sample | None:
+        sample = self.observed.samples.get(pod.uid)
+        return sample if sample is not None and sample.age_s(self.now) <= self.sample_max_age_s else None
+
+    def able(self, pod: Pod) -> bool:
+        """It serves, or would as soon as it is told: a draining engine is sound though not ready."""
+        sample = self.fresh(pod)
+        return pod.ready or (sample is not None and sample.load.state in _ANSWERS)
+
+    def in_flight(self, pod: Pod) -> float:
+        """Requests that the pod holds; one that ran and gives no sample may hold any number."""
+        sample = self.fresh(pod)
+        if not pod.started:
+            return 0
+        return float("inf") if sample is None else sample.load.in_flight
+
+    def idlest_first(self, pod: Pod) -> tuple[bool, float, float, str]:
+        """Not able first, then fewest in flight, then newest."""
+        created_s = pod.created.timestamp() if pod.created else 0.0
+        return self.able(pod), self.in_flight(pod), -created_s, pod.name
+
+    def drained_s(self, pod: Pod) -> float | None:
+        """Seconds since the drain began; None when the pod carries no start."""
+        return None if pod.drain_started is None else (self.now.wall - pod.drain_started).total_seconds()
 
 
 def plan_replicas(
     wanted: int, observed: Observed, now: Now, *, drain_timeout_s: float, sample_max_age_s: float = 30.0
 ) -> ReplicaPlan:
-    """The steps towards `wanted` serving pods."""
-    raise NotImplementedError
+    """The steps from `observed` towards `wanted` serving pods (>= 0).
+
+    Undraining comes before new pods. Surplus pods drain all at once, those that are not able first; none
+    starts to drain in a roll-out, where the Deployment replaces pods and SIGTERM drains them.
+    """
+    view = _View(observed, now, sample_max_age_s)
+    active = [pod for pod in observed.pods if pod.active]
+    serving = [pod for pod in active if pod.serving]
+    out = [pod for pod in active if not pod.serving]
+    back = _to_undrain(wanted, serving, out, view)
+    serving += back
+    staying = [pod for pod in out if pod not in back]
+    drains = () if observed.rollout_in_progress else _to_drain(wanted, serving, view)
+    releases = tuple(over for pod in staying if (over := _finished(pod, view, drain_timeout_s)) is not None)
+    released = {release.pod.uid for release in releases}
+    draining = [pod for pod in staying if pod.draining and pod.uid not in released]
+    draining += [drain.pod for drain in drains if drain.deletion_cost > LEAVING_COST]
+    return ReplicaPlan(
+        deployment_replicas=wanted + len(draining),
+        undrain=tuple(Undrain(pod) for pod in back),
+        drain=(*_without_start(draining, drains, view), *drains),
+        release=releases,
+        tell=_to_tell(serving, draining, {pod.uid for pod in back} | {drain.pod.uid for drain in drains}, view),
+        events=_events(back, drains, releases, view),
+        draining=len(draining),
+    )
+
+
+def _to_undrain(wanted: int, serving: list[Pod], out: list[Pod], view: _View) -> list[Pod]:
+    """Pods to take back: when too few serve, or a sound pod drains while one that serves is broken.
+
+    In a roll-out the number of serving pods moves by itself, so only a wanted number above what the
+    Deployment stands for counts.
+    """
+    best = sorted(out, key=lambda pod: (not view.able(pod), pod.leaving, -view.in_flight(pod), pod.name))
+    deployment = view.observed.deployment
+    if deployment is not None and deployment.rollout_in_progress:
+        stands_for = deployment.replicas - sum(pod.draining for pod in out)
+        return best[: max(wanted - stands_for, 0)]
+    missing = wanted - len(serving)
+    short = wanted - sum(view.able(pod) for pod in serving)
+    sound = sum(view.able(pod) for pod in out)
+    return best[: max(missing, min(short, sound), 0)]
+
+
+def _to_drain(wanted: int, serving: list[Pod], view: _View) -> tuple[Drain, ...]:
+    surplus = sorted(serving, key=view.idlest_first)[: max(len(serving) - wanted, 0)]
+    started = format_time(view.now.wall)
+    return tuple(Drain(pod, started, DRAINING_COST if view.able(pod) else LEAVING_COST) for pod in surplus)
+
+
+def _finished(pod: Pod, view: _View, drain_timeout_s: float) -> Release | None:
+    """The end of a drain: nothing in flight in a sample from after the flip, a dead container, or the timeout."""
+    took_s = view.drained_s(pod)
+    if pod.leaving or took_s is None:
+        return None
+    sample = view.fresh(pod)
+    if not pod.started or (pod.problem is not None and pod.problem.reason in _DEAD):
+        return Release(pod, took_s)
+    if sample is not None and sample.load.in_flight == 0 and sample.age_s(view.now) + SETTLE_S <= took_s:
+        return Release(pod, took_s)
+    if took_s >= drain_timeout_s:
+        return Release(pod, took_s, None if sample is None else sample.load.in_flight)
+    return None
+
+
+def _without_start(draining: list[Pod], drains: tuple[Drain, ...], view: _View) -> list[Drain]:
+    """Pods that were taken out by hand, or by a clock ahead of ours: their drain starts now."""
+    fresh = {drain.pod.uid for drain in drains}
+    started = format_time(view.now.wall)
+    lost = [pod for pod in draining if pod.uid not in fresh and (view.drained_s(pod) or 0.0) <= 0]
+    return [Drain(pod, started) for pod in lost]
+
+
+def _to_tell(serving: list[Pod], draining: list[Pod], told: set[str], view: _View) -> tuple[Tell, ...]:
+    """Engines whose own state differs from the label: a call was lost, or the engine started anew."""
+    wrong = [
+        *((pod, True) for pod in draining if _state(pod, view) is EngineState.READY),
+        *((pod, False) for pod in serving if _state(pod, view) is EngineState.DRAINING),
+    ]
+    return tuple(Tell(pod, drain) for pod, drain in wrong if pod.uid not in told)
+
+
+def _state(pod: Pod, view: _View) -> EngineState | None:
+    sample = view.fresh(pod)
+    return None if sample is None else sample.load.state
+
+
+def _events(back: list[Pod], drains: tuple[Drain, ...], releases: tuple[Release, ...], view: _View) -> tuple[Note, ...]:
+    notes = []
+    if drains:
+        pods = ", ".join(f"{drain.pod.name} ({_holds(drain, view)})" for drain in drains)
+        notes.append(Note(EventReason.DRAINING, f"{len(drains)} to leave: {pods}"))
+    notes += [_end(release) for release in releases]
+    if back:
+        notes.append(Note(EventReason.UNDRAINED, f"Back in service: {', '.join(pod.name for pod in back)}"))
+    return tuple(notes)
+
+
+def _holds(drain: Drain, view: _View) -> str:
+    if drain.deletion_cost <= LEAVING_COST:
+        return "not ready"
+    sample = view.fresh(drain.pod)
+    return "load unknown" if sample is None else f"{sample.load.in_flight} in flight"
+
+
+def _end(release: Release) -> Note:
+    name, took = release.pod.name, f"{release.took_s:.0f} s"
+    if release.aborted == 0:
+        return Note(EventReason.DRAINED, f"Drained in {took}, 0 aborted: {name}")
+    aborted = "an unknown number" if release.aborted is None else release.aborted
+    return Note(EventReason.DRAIN_TIMED_OUT, f"Drain timed out after {took}, {aborted} aborted: {name}")

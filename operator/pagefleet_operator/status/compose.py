@@ -2,11 +2,16 @@
 
 from collections.abc import Sequence
 
+from pagefleet_api import labels
+from pagefleet_api.reasons import ConditionType, Reason
 from pagefleet_api.service import InferenceService
-from pagefleet_api.status import Status
-from pagefleet_operator.autoscaling.values import Outcome
+from pagefleet_api.status import AutoscalingStatus, Status
+from pagefleet_operator.autoscaling.values import Outcome, Verdict
 from pagefleet_operator.observed import Now, Observed
 from pagefleet_operator.plan.convergence import Conflict
+from pagefleet_operator.status.conditions import Scene, dated, verdicts
+
+HISTORY_LIMIT = 10
 
 
 def service_status(
@@ -20,13 +25,52 @@ def service_status(
     conflicts: Sequence[Conflict] = (),
     apply_error: str | None = None,
 ) -> Status:
-    """The status to report. `outcome` is None for fixed replicas; `apply_error` is the API server's refusal, if any.
+    """The status to report.
 
-    `previous` is the last status written (or read): transition times, the history and the last scale time come from it.
+    `outcome` is None for fixed replicas. `apply_error` is the API server's refusal, if any. Transition
+    times, the history and the last scale time come from `previous`: the last status written, or the one
+    read after a restart.
     """
-    raise NotImplementedError
+    scene = Scene(service, observed, wanted, outcome, conflicts, apply_error)
+    selector = labels.selector(service.name)
+    return Status(
+        observed_generation=service.generation,
+        replicas=len(scene.serving),
+        ready_replicas=len(scene.ready),
+        updated_replicas=observed.deployment.updated if observed.deployment else 0,
+        draining_replicas=len(scene.draining),
+        selector=",".join(f"{name}={value}" for name, value in sorted(selector.items())),
+        url=f"http://{service.child_name}.{service.namespace}.svc/v1",
+        ready=f"{len(scene.ready)}/{wanted}",
+        targets=None if outcome is None else outcome.targets,
+        autoscaling=None if outcome is None else _autoscaling(outcome, previous.autoscaling),
+        conditions=dated(verdicts(scene), service.generation, previous.conditions, now),
+    )
 
 
 def invalid_status(message: str, generation: int, previous: Status, now: Now) -> Status:
-    """For an object that cannot be parsed: `previous` with Ready=False/InvalidSpec and the generation."""
-    raise NotImplementedError
+    """For an object that cannot be parsed: what runs goes on, so all but the verdict stays as it was.
+
+    `message` names each field and what it takes, as `InvalidService` does.
+    """
+    kept = [condition for condition in previous.conditions if condition.type not in _REPLACED]
+    verdict = Verdict(False, Reason.INVALID_SPEC, message)
+    stalled = Verdict(True, Reason.INVALID_SPEC, "the spec cannot be used; see Ready")
+    found = {ConditionType.READY: verdict, ConditionType.STALLED: stalled}
+    conditions = (*dated(found, generation, previous.conditions, now), *kept)
+    return previous.model_copy(update={"observed_generation": generation, "conditions": conditions})
+
+
+_REPLACED = (ConditionType.READY, ConditionType.STALLED, ConditionType.RECONCILING)
+
+
+def _autoscaling(outcome: Outcome, previous: AutoscalingStatus | None) -> AutoscalingStatus:
+    before = previous or AutoscalingStatus()
+    decision = outcome.decision
+    changed = decision.before != decision.desired
+    return AutoscalingStatus(
+        desired_replicas=decision.desired,
+        last_scale_time=decision.time if changed else before.last_scale_time,
+        last_decision=decision,
+        history=(decision, *before.history)[:HISTORY_LIMIT] if changed else before.history,
+    )

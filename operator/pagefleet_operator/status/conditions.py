@@ -1,0 +1,153 @@
+"""Each condition of an InferenceService: True or False, the reason, the cause's words."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pagefleet_api.reasons import ConditionType, Reason
+from pagefleet_api.service import InferenceService
+from pagefleet_api.status import Condition
+from pagefleet_operator.autoscaling.values import Outcome, Verdict
+from pagefleet_operator.observed import Now, Observed, Pod, format_second
+from pagefleet_operator.plan.convergence import Conflict
+
+_GRAVEST_FIRST = (
+    Reason.OUT_OF_MEMORY,
+    Reason.CRASH_LOOP,
+    Reason.IMAGE_PULL_FAILED,
+    Reason.UNSCHEDULABLE,
+    Reason.ENGINE_UNREADY,
+    Reason.STARTING,
+)
+
+Found = dict[ConditionType, Verdict]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What conditions are made from."""
+
+    service: InferenceService
+    observed: Observed
+    wanted: int
+    outcome: Outcome | None = None
+    conflicts: Sequence[Conflict] = ()
+    apply_error: str | None = None
+
+    @property
+    def serving(self) -> list[Pod]:
+        """Pods that are there and not on their way out."""
+        return [pod for pod in self.observed.pods if pod.active and pod.serving]
+
+    @property
+    def ready(self) -> list[Pod]:
+        """Pods that get requests."""
+        return [pod for pod in self.serving if pod.ready]
+
+    @property
+    def draining(self) -> list[Pod]:
+        """Pods that finish their last answers."""
+        return [pod for pod in self.observed.pods if pod.active and pod.draining]
+
+
+def verdicts(scene: Scene) -> Found:
+    """Every condition that exists now. `Reconciling` and `Stalled` exist only while true, and not both."""
+    found: Found = {ConditionType.READY: _ready(scene)}
+    stalled = _stalled(scene)
+    reconciling = None if stalled else _reconciling(scene)
+    if stalled:
+        found[ConditionType.STALLED] = stalled
+    if reconciling:
+        found[ConditionType.RECONCILING] = reconciling
+    return {**found, **_scaling(scene)}
+
+
+def dated(found: Found, generation: int, previous: Sequence[Condition], now: Now) -> tuple[Condition, ...]:
+    """As conditions: the transition time moves only when the status does."""
+    before = {condition.type: condition for condition in previous}
+    made = []
+    for kind, verdict in found.items():
+        old, status = before.get(kind), "True" if verdict.status else "False"
+        kept = old.last_transition_time if old is not None and old.status == status else None
+        made.append(
+            Condition.model_validate(
+                {
+                    "type": kind.value,
+                    "status": status,
+                    "reason": verdict.reason.value,
+                    "message": verdict.message,
+                    "observedGeneration": generation,
+                    "lastTransitionTime": kept or format_second(now.wall),
+                }
+            )
+        )
+    return tuple(made)
+
+
+def _ready(scene: Scene) -> Verdict:
+    """Whether anything can serve, whatever its generation; if not, the gravest cause."""
+    trouble = _trouble(scene)
+    if scene.ready:
+        words = f"{len(scene.ready)} of {scene.wanted} pods serve"
+        return Verdict(True, Reason.SERVING, words if trouble is None else f"{words}; {trouble.message}")
+    if scene.wanted == 0:
+        return Verdict(False, Reason.PAUSED, "spec.replicas is 0")
+    if trouble is not None:
+        return trouble
+    return Verdict(False, Reason.STARTING, "pods are being created")
+
+
+def _trouble(scene: Scene) -> Verdict | None:
+    """Why pods are missing or not ready; None when nothing is known to be wrong."""
+    if scene.conflicts:
+        return Verdict(False, Reason.NAME_CONFLICT, "; ".join(conflict.message for conflict in scene.conflicts))
+    failure = scene.observed.deployment and scene.observed.deployment.replica_failure
+    if failure:
+        return Verdict(False, _refusal(failure), failure)
+    sick = [(pod, pod.problem) for pod in scene.serving if pod.problem is not None]
+    if not sick:
+        return None
+    pod, problem = min(sick, key=lambda pair: (_GRAVEST_FIRST.index(pair[1].reason), pair[0].name))
+    return Verdict(False, problem.reason, f"{pod.name}: {problem.message}")
+
+
+def _refusal(failure: str) -> Reason:
+    return Reason.QUOTA_EXCEEDED if "quota" in failure else Reason.APPLY_FAILED
+
+
+def _stalled(scene: Scene) -> Verdict | None:
+    if scene.conflicts:
+        return Verdict(True, Reason.NAME_CONFLICT, "; ".join(conflict.message for conflict in scene.conflicts))
+    if scene.apply_error is not None:
+        return Verdict(True, Reason.APPLY_FAILED, scene.apply_error)
+    deployment = scene.observed.deployment
+    if deployment is not None and deployment.deadline_exceeded and deployment.progressing is not None:
+        return Verdict(True, Reason.PROGRESS_DEADLINE_EXCEEDED, deployment.progressing.message)
+    return None
+
+
+def _reconciling(scene: Scene) -> Verdict | None:
+    if scene.observed.rollout_in_progress:
+        return Verdict(True, Reason.ROLLING_OUT, "pods are being replaced by those of the latest template")
+    if scene.draining:
+        names = ", ".join(pod.name for pod in scene.draining)
+        return Verdict(True, Reason.DRAINING, f"{names} finish their answers before they go")
+    if len(scene.ready) != scene.wanted or len(scene.serving) != scene.wanted:
+        return Verdict(True, Reason.SCALING, f"{len(scene.ready)} of {scene.wanted} pods ready")
+    return None
+
+
+def _scaling(scene: Scene) -> Found:
+    outcome, spec = scene.outcome, scene.service.spec
+    if outcome is None:
+        fixed = Verdict(False, Reason.NOT_AUTOSCALED, "spec.autoscaling is absent: spec.replicas is the number")
+        return {ConditionType.SCALING_ACTIVE: fixed}
+    able = outcome.able
+    if spec.replicas != 1:
+        words = f"spec.replicas {spec.replicas} is ignored while spec.autoscaling is set"
+        reason = Reason.REPLICAS_IGNORED if able.reason is Reason.READY_FOR_NEW_SCALE else able.reason
+        able = Verdict(able.status, reason, f"{words}; {able.message}")
+    return {
+        ConditionType.SCALING_ACTIVE: outcome.active,
+        ConditionType.ABLE_TO_SCALE: able,
+        ConditionType.SCALING_LIMITED: outcome.limited,
+    }
