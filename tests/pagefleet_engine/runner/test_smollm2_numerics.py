@@ -1,0 +1,65 @@
+"""The real small model against transformers on the same weights."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.pagefleet_engine.runner import references, step_driver  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
+ANSWER_TOKENS = 64
+ALONE = 4
+
+
+@pytest.fixture(scope="module")
+def text() -> list[int]:
+    """About a hundred tokens of mixed text."""
+    return [token for prompt in references.prompts()[7:13] for token in prompt][:111]
+
+
+def test_logits_in_float32_equal_those_of_transformers_in_one_piece_and_in_chunks(text: list[int]) -> None:
+    expected = references.reference_logits(references.smollm2_reference(), text)
+    model = references.decoder(*references.smollm2())
+    chunked = [50, 33, *[1] * (len(text) - 83)]
+    for chunks in ([len(text)], chunked):
+        difference = (references.decoder_logits(model, text, chunks) - expected).abs().max().item()
+        assert difference <= references.MAX_LOGIT_DIFFERENCE
+
+
+def test_greedy_answers_of_a_batch_are_those_of_transformers() -> None:
+    runner = references.smollm2_runner()
+    batch = step_driver.sequences(references.prompts(), runner.num_blocks, ANSWER_TOKENS)
+    step_driver.run_batched(runner, batch, ANSWER_TOKENS)
+    for sequence, prompt in zip(batch, references.prompts(), strict=True):
+        references.assert_greedy(references.smollm2_reference(), prompt, sequence.answer)
+
+
+def test_greedy_answers_with_chunked_prompts_joining_running_ones_are_those_of_transformers() -> None:
+    runner = references.smollm2_runner()
+    batch = step_driver.sequences(references.prompts(), runner.num_blocks, ANSWER_TOKENS, shuffle_seed=1)
+    step_driver.run_interleaved(runner, batch, ANSWER_TOKENS, chunk=19)
+    for sequence, prompt in zip(batch, references.prompts(), strict=True):
+        references.assert_greedy(references.smollm2_reference(), prompt, sequence.answer[:ANSWER_TOKENS])
+
+
+@pytest.mark.parametrize("index", range(ALONE))
+def test_greedy_answer_of_one_sequence_alone_is_that_of_transformers(index: int) -> None:
+    runner, prompt = references.smollm2_runner(), references.prompts()[index]
+    [alone] = step_driver.sequences([prompt], runner.num_blocks, ANSWER_TOKENS, shuffle_seed=index)
+    step_driver.run_batched(runner, [alone], ANSWER_TOKENS)
+    references.assert_greedy(references.smollm2_reference(), prompt, alone.answer)
+
+
+def test_bfloat16_is_no_further_from_float32_than_transformers_in_bfloat16(text: list[int]) -> None:
+    reference = references.smollm2_reference()
+    exact = references.reference_logits(reference, text)
+    try:
+        theirs = references.reference_logits(reference.to(torch.bfloat16), text)
+    finally:
+        references.smollm2_reference.cache_clear()
+    model = references.decoder(*references.smollm2(), dtype=torch.bfloat16)
+    clear = (exact.topk(2).values[:, 0] - exact.topk(2).values[:, 1]) > 2
+    for chunks in ([len(text)], [50, 33, *[1] * (len(text) - 83)]):
+        ours = references.decoder_logits(model, text, chunks)
+        assert (ours - exact).abs().mean() <= 1.5 * (theirs - exact).abs().mean()
+        assert torch.equal(ours.argmax(-1)[clear], exact.argmax(-1)[clear])
