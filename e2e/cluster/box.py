@@ -67,6 +67,7 @@ class Box:
         if not 0 <= nodes <= MAX_NODES or (nodes and self.layout.bridge is None):
             raise BoxError(f"a box has 0 to {MAX_NODES} nodes, and none without a bridge")
         with self._exclusively():
+            self._claim_state()
             if self.layout.bridge is not None:
                 host.require_root()
                 host.save(self.folders)
@@ -86,9 +87,10 @@ class Box:
             return
         with self._exclusively():
             self.processes.kill(*self.processes.names())
-            if self.layout.bridge is not None:
-                host.disconnect(self.layout)
-                host.remove_cgroup(self.layout.cgroup)
+            layout = self._recorded_layout() or self.layout
+            if layout.bridge is not None:
+                host.disconnect(layout)
+                host.remove_cgroup(layout.cgroup)
                 host.restore(self.folders)
             shutil.rmtree(self.folders.root)
 
@@ -130,6 +132,19 @@ class Box:
     def api(self) -> ApiServer:
         return ApiServer(self.kubeconfig)
 
+    def _recorded_layout(self) -> Layout | None:
+        try:
+            return Layout.parse(self.folders.layout.read_text())
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
+
+    def _claim_state(self) -> None:
+        """Certificates and data belong to one layout: another one's would never become ready."""
+        recorded = self._recorded_layout() or self.layout
+        if recorded != self.layout:
+            raise BoxError(f"{self.folders.root} belongs to another box ({recorded.api_url}): stop that one first")
+        self.folders.layout.write_text(self.layout.dump())
+
     def _node(self, name: str) -> NodeLayout:
         try:
             return self.layout.node(name)
@@ -166,9 +181,9 @@ class Box:
 
     @contextlib.contextmanager
     def _exclusively(self) -> Iterator[None]:
-        """One command at a time changes a box; a second one waits."""
+        """One command at a time changes a box; a second one waits. The folder itself is the lock: it leaves no file."""
         self.folders.root.mkdir(parents=True, exist_ok=True)
-        lock = os.open(self.folders.root.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        lock = os.open(self.folders.root.parent, os.O_RDONLY)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

@@ -1,14 +1,17 @@
 """What a box changes on its host, and how each of it is put back: interfaces, routes, groups, sysctls, folders."""
 
+import contextlib
 import json
 import os
+import random
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from e2e.cluster.errors import BoxError
-from e2e.cluster.layout import Folders, Layout, NodeLayout
+from e2e.cluster.layout import PORTS, Folders, Layout, NodeLayout
 
 CGROUPS = Path("/sys/fs/cgroup")
 # the kubelet sets these for the whole machine
@@ -158,3 +161,14 @@ def restore(folders: Folders) -> None:
         if point.is_dir() and not any(point.iterdir()):
             point.rmdir()
     note.unlink()
+
+
+def unused_first_port() -> int:
+    """The start of a run of ports that nobody listens on: for a box on the loopback address beside others."""
+    candidates = range(17000, 30000, 10)
+    for first in random.sample(candidates, len(candidates)):  # two that look at once rarely meet
+        with contextlib.ExitStack() as sockets, contextlib.suppress(OSError):
+            for port in range(first, first + PORTS):
+                sockets.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
+    raise BoxError("no run of unused ports is left")

@@ -1,10 +1,12 @@
 """Where a box lives: its addresses, ports and names, and its folders. Pure values."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 MAX_NODES = 3
+PORTS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +14,8 @@ class Layout:
     """Names, addresses and ports of one box; boxes with different layouts run side by side.
 
     `bridge` is the host's network interface that the nodes hang on. Without one there are no nodes, everything
-    listens on the loopback address and nothing needs root. Networks are written as their leading octets.
+    listens on the loopback address and nothing needs root. Networks are written as their leading octets; PORTS ports
+    from `first_port` on are used.
     """
 
     bridge: str | None = "pagefleet0"
@@ -20,6 +23,14 @@ class Layout:
     pod_network: str = "10.201"
     service_network: str = "10.96"
     first_port: int = 16440
+
+    def dump(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def parse(cls, text: str) -> "Layout":
+        """The inverse of `dump`; ValueError or TypeError when the text is something else."""
+        return cls(**json.loads(text))
 
     @property
     def host_address(self) -> str:
@@ -134,6 +145,10 @@ class Folders(NamedTuple):
     @property
     def processes(self) -> Path:
         return self.root / "processes"
+
+    @property
+    def layout(self) -> Path:
+        return self.root / "layout.json"
 
     @property
     def etcd(self) -> Path:

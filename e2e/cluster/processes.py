@@ -52,11 +52,31 @@ def observe(pid: int) -> ProcessRecord | None:
     return None if state in "ZX" else ProcessRecord(pid, boot, start_ticks, tuple(argv))
 
 
+def gone(record: ProcessRecord) -> bool:
+    """Whether nothing of the process holds a port or a file any more.
+
+    A program that was killed is a zombie as soon as its first thread has ended, its other threads maybe still ending.
+    """
+    folder = Path("/proc", str(record.pid))
+    try:
+        state, start_ticks = parse_stat((folder / "stat").read_text())
+        threads = len(list((folder / "task").iterdir()))
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return start_ticks != record.start_ticks or (state in "ZX" and threads <= 1)
+
+
 def children(pid: int) -> list[int]:
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except (FileNotFoundError, ProcessLookupError):
         return []
+
+
+def _reap(pid: int) -> None:
+    """Takes the exit status of a child of ours; another's child is another's business."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
 
 
 class Processes:
@@ -79,8 +99,7 @@ class Processes:
         record = self.recorded(name)
         if record is None:
             return None
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(record.pid, os.WNOHANG)
+        _reap(record.pid)
         return record if observe(record.pid) == record else None
 
     def start(
@@ -115,39 +134,37 @@ class Processes:
         (self._records / name).write_text(record.dump())
         return pid
 
-    def kill(self, *names: str, grace_s: float = 0.0) -> None:
-        """End the recorded processes, all at once, and wait until they are gone: SIGTERM first if there is grace."""
-        living = [name for name in names if self._signal(name, signal.SIGTERM if grace_s else signal.SIGKILL)]
-        deadline_s = time.monotonic() + grace_s
-        while (living := [name for name in living if self.running(name)]) and time.monotonic() < deadline_s:
-            time.sleep(0.02)
-        for name in living:
-            self._signal(name, signal.SIGKILL)
+    def kill(self, *names: str) -> None:
+        """End the recorded processes, all at once, and wait until nothing of them is left."""
+        ending = [record for name in names if (record := self._signal(name, signal.SIGKILL))]
         deadline_s = time.monotonic() + 10
-        while living := [name for name in living if self.running(name)]:
+        while ending := [record for record in ending if not gone(record)]:
             if time.monotonic() > deadline_s:
-                raise BoxError(f"still running after SIGKILL: {', '.join(living)}")
-            time.sleep(0.02)
+                raise BoxError(f"still running after SIGKILL: {', '.join(record.argv[0] for record in ending)}")
+            for record in ending:
+                _reap(record.pid)
+            time.sleep(0.01)
         for name in names:
             (self._records / name).unlink(missing_ok=True)
 
-    def _signal(self, name: str, number: signal.Signals) -> bool:
-        """Whether the process ran; the descriptor keeps its number from being given to another in between."""
+    def _signal(self, name: str, number: signal.Signals) -> ProcessRecord | None:
+        """The process, if it ran; the descriptor keeps its number from being given to another in between."""
         record = self.recorded(name)
         if record is None:
-            return False
+            return None
         with contextlib.suppress(ProcessLookupError):
             descriptor = os.pidfd_open(record.pid)
             try:
                 if self.running(name):
                     signal.pidfd_send_signal(descriptor, number)
-                    return True
+                    return record
             finally:
                 os.close(descriptor)
-        return False
+        return None
 
     def log_tail(self, name: str, lines: int = 8) -> str:
         try:
-            return "\n".join((self._logs / f"{name}.log").read_text(errors="replace").splitlines()[-lines:])
+            text = (self._logs / f"{name}.log").read_text(errors="replace")
+            return "\n".join(line[:400] for line in text.splitlines()[-lines:])
         except FileNotFoundError:
             return "(no log)"
