@@ -92,49 +92,45 @@ def _draw_uncut(scaled: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
 
 
 def _draw_cut(scaled: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
-    """Top-k and top-p among the likeliest candidates, or among all when those do not reach top-p."""
+    """Rows of one top-k together: which of equal logits are kept must not depend on the other rows."""
     vocabulary = scaled.shape[-1]
-    limits = [min(draw.sampling.top_k or vocabulary, vocabulary) for draw in draws]
-    first = max(FIRST_CANDIDATES if limit == vocabulary else limit for limit in limits)
-    for count in (min(first, vocabulary), vocabulary):
-        ids, weights = _candidates(scaled, limits, count)
-        total = _total_weight(scaled, weights, limits)
-        kept, enough = _within_top_p(weights, total, draws)
-        if enough:
-            break
-    ids, order = ids.sort(dim=-1)
-    drawn = _inverse_cdf(kept.gather(1, order), draws)
-    tokens: list[int] = ids.gather(1, drawn[:, None])[:, 0].tolist()
+    by_limit: dict[int, list[int]] = {}
+    for row, draw in enumerate(draws):
+        by_limit.setdefault(min(draw.sampling.top_k or vocabulary, vocabulary), []).append(row)
+    tokens = [0] * len(draws)
+    for limit, rows in by_limit.items():
+        if limit < vocabulary:
+            found = _draw_among(scaled[rows], [draws[row] for row in rows], limit, None)
+        else:
+            total = scaled[rows].exp_().double().sum(-1, keepdim=True)
+            found = _draw_among(scaled[rows], [draws[row] for row in rows], FIRST_CANDIDATES, total)
+        for row, token in zip(rows, found, strict=True):
+            tokens[row] = token
     return tokens
 
 
-def _candidates(scaled: torch.Tensor, limits: Sequence[int], count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and weights of each row's `count` likeliest tokens, likeliest first; zero weight past its top-k."""
-    best = scaled.topk(count, dim=-1)
-    beyond = torch.arange(count) >= torch.tensor(limits)[:, None]
-    return best.indices, best.values.exp().masked_fill_(beyond.to(scaled.device), 0.0)
+def _draw_among(scaled: torch.Tensor, draws: Sequence[Draw], count: int, total: torch.Tensor | None) -> list[int]:
+    """Draw with top-p among the `count` likeliest tokens; `total` is the weight of all, None for theirs.
 
-
-def _total_weight(scaled: torch.Tensor, weights: torch.Tensor, limits: Sequence[int]) -> torch.Tensor:
-    """Weight of all tokens that top-k leaves, [rows, 1], float64."""
-    total = weights.double().sum(-1, keepdim=True)
-    if max(limits) == scaled.shape[-1] > weights.shape[-1]:
-        unlimited = torch.tensor(limits, device=scaled.device)[:, None] == scaled.shape[-1]
-        total = torch.where(unlimited, scaled.exp().double().sum(-1, keepdim=True), total)
-    return total
-
-
-def _within_top_p(weights: torch.Tensor, total: torch.Tensor, draws: Sequence[Draw]) -> tuple[torch.Tensor, bool]:
-    """`weights` (likeliest first) with zeros after the smallest set that reaches top-p.
-
-    And whether that set is among these candidates in every row.
+    Rows in which these do not reach top-p are drawn among all tokens.
     """
+    count = min(count, scaled.shape[-1])
+    best = scaled.topk(count, dim=-1)
+    weights = best.values.exp_().double()
+    reached = weights.cumsum(-1)
     top_p = torch.tensor([[draw.sampling.top_p] for draw in draws], dtype=torch.float64, device=weights.device)
-    goal = top_p * total * (1 - _ROUNDING)
-    reached = weights.double().cumsum(-1)
+    goal = top_p * (reached[:, -1:] if total is None else total) * (1 - _ROUNDING)
     before = reached - weights
     before[:, 0] = -1.0  # the likeliest token always stays
-    return weights.masked_fill(before >= goal, 0.0), bool((reached[:, -1:] >= goal).all())
+    ids, order = best.indices.sort(dim=-1)
+    drawn = _inverse_cdf(weights.masked_fill(before >= goal, 0.0).gather(1, order), draws)
+    tokens: list[int] = ids.gather(1, drawn[:, None])[:, 0].tolist()
+    short = [row for row, missed in enumerate((reached[:, -1:] < goal)[:, 0].tolist()) if missed]
+    if short and count < scaled.shape[-1]:
+        widest = _draw_among(scaled[short], [draws[row] for row in short], scaled.shape[-1], None)
+        for row, token in zip(short, widest, strict=True):
+            tokens[row] = token
+    return tokens
 
 
 def _inverse_cdf(weights: torch.Tensor, draws: Sequence[Draw]) -> torch.Tensor:

@@ -1,0 +1,47 @@
+"""KV pool size and window from flags."""
+
+import pytest
+
+from pagefleet_api.launch import Launch
+from pagefleet_api.sizing import KvShape
+from pagefleet_engine.models.config import ModelConfig
+from pagefleet_engine.runner.errors import LaunchImpossible
+from pagefleet_engine.runner.sizing import DEFAULT_CPU_CACHE_BYTES, kv_blocks, window
+
+CONFIG = ModelConfig(
+    layers=30, hidden_size=576, intermediate_size=1536, heads=9, kv_heads=3, head_size=64, vocab_size=49152,
+    max_positions=8192, norm_eps=1e-5, rope_theta=1e5, rope_scaling=None, tied_head=True, bos_id=1, eos_ids=(2,),
+)  # fmt: skip
+SHAPE = KvShape(layers=30, kv_heads=3, head_size=64, element_bytes=4)
+BLOCK_BYTES = SHAPE.bytes_per_block
+
+
+@pytest.mark.parametrize(
+    ("flags", "free_bytes", "blocks"),
+    [
+        ([], None, DEFAULT_CPU_CACHE_BYTES // BLOCK_BYTES),
+        (["--num-kv-blocks", "7", "--kv-cache-bytes", "1Gi"], None, 7),
+        (["--kv-cache-bytes", str(5 * BLOCK_BYTES + 1)], None, 5),
+        (["--max-num-seqs", "2", "--max-model-len", "100"], None, 2 * 7),
+        ([], 90 * BLOCK_BYTES, 90),
+        (["--max-num-seqs", "1", "--max-model-len", "17"], 90 * BLOCK_BYTES, 2),
+    ],
+)
+def test_kv_blocks(flags: list[str], free_bytes: int | None, blocks: int) -> None:
+    launch = Launch.parse(["--model", "pkg://m", *flags])
+    assert kv_blocks(launch, SHAPE, window(launch, CONFIG), free_bytes) == blocks
+
+
+def test_a_cache_without_a_whole_block_is_refused_with_the_numbers() -> None:
+    launch = Launch.parse(["--model", "pkg://m", "--kv-cache-bytes", str(BLOCK_BYTES - 1)])
+    with pytest.raises(LaunchImpossible, match=rf"--kv-cache-bytes {BLOCK_BYTES - 1}.*{BLOCK_BYTES} bytes"):
+        kv_blocks(launch, SHAPE, 8192, None)
+    with pytest.raises(LaunchImpossible, match="a KV cache of 10 bytes"):
+        kv_blocks(Launch(model="pkg://m"), SHAPE, 8192, 10)
+
+
+def test_the_window_is_the_models_or_the_shorter_one_asked_for() -> None:
+    assert window(Launch(model="m"), CONFIG) == 8192
+    assert window(Launch(model="m", max_model_len=100), CONFIG) == 100
+    with pytest.raises(LaunchImpossible, match="--max-model-len 8193 is more than the 8192"):
+        window(Launch(model="m", max_model_len=8193), CONFIG)
