@@ -45,7 +45,7 @@ check-lint:
 check-types:
 	@$(BIN)/mypy --no-error-summary crds/pagefleet_api operator/pagefleet_operator engine_image/pagefleet_engine dashboards e2e bench tests && echo "types: ok"
 check-imports:
-	@$(BIN)/lint-imports --no-cache > .state/imports.log || { cat .state/imports.log; exit 1; }; echo "import contracts: ok"
+	@mkdir -p .state && $(BIN)/lint-imports --no-cache > .state/imports.log || { cat .state/imports.log; exit 1; }; echo "import contracts: ok"
 check-tests:
 	@$(RUN) pytest tests -m "not torch and not apiserver and not gpu"
 
