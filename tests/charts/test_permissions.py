@@ -1,0 +1,75 @@
+"""The real operator with exactly the chart's permissions does its work and is never refused."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.cluster.box import Box
+from tests.charts.helm import CHART, NAMESPACE
+from tests.charts.install_rig import SERVICE, api_server, helm_on, install
+
+pytestmark = pytest.mark.apiserver
+
+ACCOUNT = "pagefleet-operator"
+CHILDREN = ("serviceaccount/smollm2", "service/smollm2", "deployment.apps/smollm2")
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+    with api_server(tmp_path_factory.mktemp("permissions"), 0) as box:
+        yield box
+
+
+def _kubeconfig_of_the_operator(box: Box, folder: Path) -> Path:
+    """The operator's own credentials: a token of its ServiceAccount and nothing else."""
+    token = box.kubectl("create", "token", ACCOUNT, f"--namespace={NAMESPACE}").stdout.strip()
+    assert token
+    config: dict[str, Any] = yaml.safe_load(box.kubeconfig.read_text())
+    config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def _wait_for_children(box: Box, namespace: str, log: Path) -> None:
+    deadline_s = time.monotonic() + 30
+    while True:
+        found = box.kubectl("get", "-o", "name", "--ignore-not-found", f"--namespace={namespace}", *CHILDREN)
+        status = box.kubectl("get", "infs/smollm2", f"--namespace={namespace}", "-o", "jsonpath={.status.url}")
+        if set(found.stdout.split()) == set(CHILDREN) and status.stdout:
+            return
+        assert time.monotonic() < deadline_s, log.read_text()
+        time.sleep(0.5)
+
+
+@pytest.mark.parametrize("namespaces", [(), ("default",)], ids=["whole cluster", "one namespace"])
+def test_the_operator_needs_no_more_than_the_chart_gives(box: Box, tmp_path: Path, namespaces: tuple[str, ...]) -> None:
+    watched = ["--set", f"watchNamespaces={{{','.join(namespaces)}}}"] if namespaces else []
+    install(box, CHART, *watched)
+    flags = [f"--namespace={namespace}" for namespace in namespaces]
+    flags += ["--listen=127.0.0.1:0", f"--lease-namespace={NAMESPACE}", f"--lease-name={ACCOUNT}"]
+    log = tmp_path / "log"
+    environment = {**os.environ, "KUBECONFIG": str(_kubeconfig_of_the_operator(box, tmp_path))}
+    with log.open("w") as output:
+        command = [sys.executable, "-m", "pagefleet_operator", *flags]
+        operator = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+        try:
+            applied = box.kubectl("apply", "-f", "-", stdin=SERVICE)
+            assert applied.returncode == 0, applied.stderr
+            _wait_for_children(box, "default", log)
+            lease = box.kubectl("get", "lease", ACCOUNT, f"--namespace={NAMESPACE}", "-o", "name")
+            assert lease.stdout, lease.stderr
+            assert operator.poll() is None
+        finally:
+            operator.terminate()
+            operator.wait(timeout=20)
+            box.kubectl("delete", "infs,deployments,services,serviceaccounts", "--all", "--wait=false")
+            helm_on(box, "uninstall", "pagefleet")
+    assert "forbidden" not in log.read_text().lower(), log.read_text()
