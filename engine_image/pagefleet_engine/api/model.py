@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pagefleet_engine.api.errors import InvalidRequest
 from pagefleet_engine.api.requests import Prompt
 from pagefleet_engine.api.templates import ChatTemplate, plain_messages
 from pagefleet_engine.models.source import ModelFiles
-from pagefleet_engine.models.tokenizer import ModelTokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from pagefleet_engine.models.tokenizer import ModelTokenizer
 
 TokenIds = tuple[int, ...]
 
@@ -23,7 +25,7 @@ def served_name(name: str | None, uri: str) -> str:
 class ServedModel:
     """Everything slow about text; all methods may run in any thread."""
 
-    tokenizer: ModelTokenizer
+    tokenizer: "ModelTokenizer"
     template: ChatTemplate | None
 
     @classmethod
@@ -32,6 +34,9 @@ class ServedModel:
 
         Raises the models package's errors, OSError for the path, `TemplateInvalid`.
         """
+        # Imported here, in a thread: its imports take longer than those of the web server.
+        from pagefleet_engine.models.tokenizer import load_tokenizer
+
         tokenizer = load_tokenizer(files)
         source = tokenizer.chat_template if template_path is None else Path(template_path).read_text(encoding="utf-8")
         if source is None:

@@ -1,20 +1,34 @@
 """From a parsed request and its prompt tokens to what the core is asked; pure."""
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from pagefleet_engine.api.choice import Choice
+from pagefleet_engine.api.choice import Choice, Vocabulary
 from pagefleet_engine.api.dialect import Asked
 from pagefleet_engine.api.errors import ContextTooLong, InvalidRequest
 from pagefleet_engine.api.generation import Plan
 from pagefleet_engine.api.model import TokenIds
 from pagefleet_engine.api.requests import GenerationRequest
 from pagefleet_engine.api.seeds import choice_seed
-from pagefleet_engine.models.tokenizer import ModelTokenizer
 from pagefleet_engine.scheduler import admission
 from pagefleet_engine.steps import Sampling
 from pagefleet_engine.wire import CoreReady, Submit
 
 _DEFAULT_TEMPERATURE = 1.0
+
+
+class Tokenizer(Vocabulary, Protocol):
+    """What a plan needs of the model's tokenizer."""
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest token id."""
+        ...
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """Tokens that end an answer."""
+        ...
 
 
 def check_fits(prompts: Sequence[TokenIds], asked: Asked, ready: CoreReady) -> None:
@@ -33,7 +47,7 @@ def plan(
     asked: Asked,
     prompts: Sequence[TokenIds],
     *,
-    tokenizer: ModelTokenizer,
+    tokenizer: Tokenizer,
     window_tokens: int,
     request_ids: Sequence[int],
     fresh_seed: Callable[[], int],

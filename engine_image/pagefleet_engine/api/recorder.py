@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from pagefleet_api.metrics import Engine, Kind, Metric
+from pagefleet_api.metrics import Engine, Metric
 from pagefleet_engine.api.errors import REJECTION_REASONS
 from pagefleet_engine.wire import StepTimes
 
@@ -95,9 +95,3 @@ class Recorder:
     def mean(self, metric: Metric) -> float | None:
         """Mean of a histogram without labels."""
         return self.histograms[metric, ()].mean
-
-
-def recorded() -> set[Metric]:
-    """The families that a `Recorder` holds."""
-    assert all(metric.kind is Kind.COUNTER for metric in _COUNTERS)
-    return {*_COUNTERS, *_HISTOGRAMS}

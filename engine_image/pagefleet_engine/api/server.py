@@ -7,8 +7,9 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 import uvicorn
 import uvloop
@@ -39,7 +40,7 @@ def serve(launch: Launch, files: ModelFiles, sockets: list[socket.socket], core:
     `sockets` are the clients' listener and, with an admin port, the pod's own.
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_Process(launch, files, sockets, core).run())
+        return runner.run(Server(launch, files, sockets, core).run())
 
 
 class _Listener(uvicorn.Server):
@@ -50,15 +51,30 @@ class _Listener(uvicorn.Server):
         yield
 
 
-class _Process:
-    def __init__(self, launch: Launch, files: ModelFiles, sockets: list[socket.socket], core: CoreChild) -> None:
+class Core(Protocol):
+    """The core process as the server needs it; `CoreChild` is the real one."""
+
+    @property
+    def listener(self) -> socket.socket:
+        """The unix socket that the core connects to."""
+        ...
+
+    def watch(self, ended: Callable[[int], None]) -> None:
+        """Call `ended` with the exit status, from another thread, once the core has ended."""
+        ...
+
+
+class Server:
+    """Listeners, core and signals of one engine; `run` it once, in an event loop."""
+
+    def __init__(self, launch: Launch, files: ModelFiles, sockets: list[socket.socket], core: Core) -> None:
         self._launch = launch
         self._files = files
         self._sockets = sockets
         self._child = core
         self._changed = asyncio.Event()
         self._threads = ThreadPoolExecutor(TEXT_THREADS, thread_name_prefix="text")
-        self._host = EngineHost(
+        self.host = EngineHost(
             launch,
             served_name(launch.served_model_name, launch.model),
             clock=time.monotonic,
@@ -71,9 +87,9 @@ class _Process:
         """See `serve`."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_signal, signal.Signals(number))
+            loop.add_signal_handler(number, self.on_signal, signal.Signals(number))
         self._child.watch(functools.partial(self._on_core_exit, loop))
-        core_server = await asyncio.start_unix_server(self._host.core.converse, sock=self._child.listener)
+        core_server = await asyncio.start_unix_server(self.host.core.converse, sock=self._child.listener)
         listeners, serving = self._listen()
         loading = asyncio.create_task(self._load_model())
         try:
@@ -82,11 +98,11 @@ class _Process:
             loading.cancel()
             core_server.close()
             await _leave(listeners, serving)
-            self._host.core.close()
+            self.host.core.close()
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _listen(self) -> tuple[list[_Listener], list[asyncio.Task[None]]]:
-        apps = [client_app(self._host), admin_app(self._host)][: len(self._sockets)]
+        apps = [client_app(self.host), admin_app(self.host)][: len(self._sockets)]
         listeners = [
             _Listener(
                 uvicorn.Config(
@@ -116,12 +132,13 @@ class _Process:
         try:
             model = await loop.run_in_executor(self._threads, ServedModel.load, self._files, self._launch.chat_template)
         except Exception as error:  # whatever it is, the engine cannot serve without its tokenizer
-            self._host.core.fail(f"the tokenizer cannot be loaded: {error}")
+            self.host.core.fail(f"the tokenizer cannot be loaded: {error}")
         else:
-            self._host.use_model(model)
+            self.host.use_model(model)
 
-    def _on_signal(self, number: signal.Signals) -> None:
-        gate = self._host.gate
+    def on_signal(self, number: signal.Signals) -> None:
+        """SIGTERM or SIGINT: the first begins the drain, the second ends the process at once."""
+        gate = self.host.gate
         gate.drain = gate.drain.signal(time.monotonic())
         log.info("signal_received", extra={"signal": number.name, "open": gate.open_sequences, "cut": gate.drain.cut})
         self._changed.set()
@@ -130,11 +147,11 @@ class _Process:
         """From the watching thread. The core's last words, if any, may still be in the socket."""
         message = f"the core process ended with status {status}"
         with contextlib.suppress(RuntimeError):  # the loop has closed: this process is ending too
-            loop.call_soon_threadsafe(loop.call_later, _CORE_MESSAGE_S, self._host.core.fail, message)
+            loop.call_soon_threadsafe(loop.call_later, _CORE_MESSAGE_S, self.host.core.fail, message)
 
     async def _until_the_end(self) -> int:
         """Wait for a lost core (1) or an end by signal (0); open answers have been told when it returns."""
-        host, told_ready = self._host, False
+        host, told_ready = self.host, False
         while True:
             self._changed.clear()
             if host.core.failure is not None:
@@ -158,11 +175,11 @@ class _Process:
                 await asyncio.wait_for(self._changed.wait(), wait_s)
 
     def _log_ready(self) -> None:
-        ready = self._host.ready
+        ready = self.host.ready
         log.info(
             "ready",
             extra={
-                "model": self._host.model_name,
+                "model": self.host.model_name,
                 "dtype": ready.dtype,
                 "device": ready.device,
                 "num_blocks": ready.num_blocks,
@@ -172,7 +189,7 @@ class _Process:
         )
 
     async def _end(self, ending: Ending) -> None:
-        host = self._host
+        host = self.host
         log.info("leaving", extra={"open": host.gate.open_sequences, "cut": ending is Ending.CUT})
         if ending is Ending.CUT:
             host.gate.drain = host.gate.drain.signal(time.monotonic())
@@ -183,7 +200,7 @@ class _Process:
         """Let answers that were just ended reach their connections, for a bounded time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_BYTES_S):
-                while self._host.open_responses:
+                while self.host.open_responses:
                     self._changed.clear()
                     await self._changed.wait()
 

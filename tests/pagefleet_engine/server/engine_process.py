@@ -67,7 +67,7 @@ class EngineProcess:
 
     def idle(self) -> bool:
         load = self.load()
-        return load["running"] == 0 and load["waiting"] == 0
+        return (load["running"], load["waiting"]) == (0, 0)
 
     def metric(self, series: str) -> float:
         """The value of the series whose text begins with `series`; labels as they are written."""

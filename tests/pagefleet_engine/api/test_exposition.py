@@ -1,0 +1,136 @@
+"""`/metrics` and `/load` against their contracts."""
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from pagefleet_api.load import EngineState, Load
+from pagefleet_api.metrics import ENGINE, VLLM_ALIASES, Engine, Kind
+from pagefleet_engine.api import exposition
+from pagefleet_engine.api.recorder import OUTCOMES, Recorder
+from pagefleet_engine.api.snapshot import Snapshot
+from pagefleet_engine.wire import CoreStatus, StepTimes
+from tests.pagefleet_engine.api.test_planning import READY
+
+STATUS = CoreStatus(
+    running=3,
+    waiting=2,
+    queued_prompt_tokens=32,
+    blocks_used=32,
+    blocks_cached=8,
+    blocks_free=24,
+    blocks_leaked=0,
+    prompt_tokens_computed_total=10,
+    prompt_tokens_cached_total=6,
+    prefix_queries_total=16,
+    prefix_hits_total=6,
+    preemptions_total=1,
+    block_allocation_failures_total=4,
+    steps_total=9,
+    seconds_since_last_step=0.5,
+)
+BUSY = Snapshot(state=EngineState.READY, ready=READY, status=STATUS, silent_s=0.25, open_sequences=6)
+STARTING = Snapshot(state=EngineState.STARTING, ready=None, status=None, silent_s=0.0, open_sequences=0)
+
+
+def scrape(snapshot: Snapshot, recorder: Recorder | None = None, *, vllm_names: bool = True) -> dict[str, float]:
+    """Every sample of one scrape by name and labels without `model_name`, read by Prometheus's own parser."""
+    text = exposition.render("m", snapshot, recorder or Recorder(), vllm_names=vllm_names).decode()
+    return {
+        sample.name + str(sorted((k, v) for k, v in sample.labels.items() if k not in ("model_name", "engine"))): (
+            sample.value
+        )
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def names(samples: dict[str, float]) -> set[str]:
+    return {key.partition("[")[0] for key in samples}
+
+
+def test_a_ready_engine_exports_every_family_of_the_contract_from_the_first_scrape() -> None:
+    found = names(scrape(BUSY))
+    expected = {series for metric in (*ENGINE, *(alias for alias, _ in VLLM_ALIASES)) for series in metric.series}
+    without_phases = {Engine.MEMORY_BYTES.name, Engine.STARTUP_PHASE.name}
+    assert expected - without_phases <= found
+
+
+def test_only_contract_names_are_exported() -> None:
+    expected = {series for metric in (*ENGINE, *(alias for alias, _ in VLLM_ALIASES)) for series in metric.series}
+    assert names(scrape(BUSY)) <= expected
+
+
+def test_a_starting_engine_has_no_pool_gauges_as_nothing_is_known_of_the_pool() -> None:
+    found = scrape(STARTING)
+    assert not any(key.startswith("pagefleet_kv_cache_usage_ratio") for key in found)
+    assert found["pagefleet_engine_state[('state', 'starting')]"] == 1
+    assert found["pagefleet_engine_state[('state', 'ready')]"] == 0
+
+
+def test_label_values_are_there_at_zero_before_anything_happened() -> None:
+    found = scrape(STARTING)
+    assert all(found[f"pagefleet_requests_total[('outcome', '{outcome}')]"] == 0 for outcome in OUTCOMES)
+    assert found["pagefleet_rejections_total[('reason', 'queue_full')]"] == 0
+    assert found["vllm:request_success_total[('finished_reason', 'abort')]"] == 0
+
+
+def test_gauges_say_what_the_core_said() -> None:
+    found = scrape(BUSY)
+    assert (found["pagefleet_requests_running[]"], found["pagefleet_requests_waiting[]"]) == (4, 2)
+    assert found["pagefleet_kv_cache_usage_ratio[]"] == 0.5
+    assert found["pagefleet_kv_demand_ratio[]"] == (32 * 16 + 32) / (64 * 16)
+    assert found["pagefleet_seconds_since_last_step[]"] == 0.75
+    assert found["vllm:kv_cache_usage_perc[]"] == 0.5
+    assert found["vllm:cache_config_info[('block_size', '16'), ('num_gpu_blocks', '64')]"] == 1
+    assert found["vllm:num_preemptions_total[]"] == 1
+
+
+def test_aliases_can_be_turned_off() -> None:
+    assert not any(name.startswith("vllm:") for name in names(scrape(BUSY, vllm_names=False)))
+
+
+def test_histograms_count_each_value_in_every_bucket_that_holds_it() -> None:
+    recorder = Recorder()
+    for value in (0.0005, 0.0006, 9.0, -1.0):
+        recorder.observe(Engine.INTER_TOKEN_LATENCY, value)
+    recorder.step(StepTimes(0.001, 0.2, 17, 3))
+    found = scrape(BUSY, recorder)
+    family = "pagefleet_inter_token_latency_seconds"
+    assert found[f"{family}_bucket[('le', '0.0005')]"] == 2
+    assert found[f"{family}_bucket[('le', '0.001')]"] == 3
+    assert found[f"{family}_bucket[('le', '+Inf')]"] == found[f"{family}_count[]"] == 4
+    assert found["pagefleet_step_phase_seconds_sum[('phase', 'forward')]"] == 0.2
+    assert found["vllm:inter_token_latency_seconds_count[]"] == 4
+
+
+def test_the_recorder_counts_only_what_it_knows() -> None:
+    recorder = Recorder()
+    recorder.count(Engine.REQUESTS, "stop", by=2)
+    assert recorder.counters[Engine.REQUESTS, ("stop",)] == 2
+    with pytest.raises(KeyError):
+        recorder.count(Engine.REQUESTS, "unheard of")
+    assert recorder.mean(Engine.REQUEST_DURATION) is None
+    recorder.observe(Engine.REQUEST_DURATION, 2.0)
+    assert recorder.mean(Engine.REQUEST_DURATION) == 2.0
+    assert all(metric.kind is not Kind.GAUGE for metric, _ in (*recorder.counters, *recorder.histograms))
+
+
+def test_load_says_that_what_is_not_waiting_is_running() -> None:
+    load = BUSY.load()
+    assert load is not None
+    assert (load.running, load.waiting, load.blocks_used, load.blocks_total) == (4, 2, 32, 64)
+    assert Load.model_validate_json(load.model_dump_json(by_alias=True)) == load
+
+
+def test_load_never_counts_more_waiting_than_open() -> None:
+    snapshot = Snapshot(state=EngineState.READY, ready=READY, status=STATUS, silent_s=0.0, open_sequences=1)
+    assert (snapshot.running, snapshot.waiting) == (0, 1)
+
+
+def test_an_idle_engine_has_no_age_of_its_last_step() -> None:
+    snapshot = Snapshot(state=EngineState.READY, ready=READY, status=STATUS, silent_s=3.0, open_sequences=0)
+    assert snapshot.seconds_since_last_step == 0.0
+
+
+def test_load_is_unknown_until_the_pool_is() -> None:
+    assert STARTING.load() is None

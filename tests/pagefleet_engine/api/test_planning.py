@@ -1,0 +1,123 @@
+"""What the core is asked."""
+
+from typing import Any
+
+import pytest
+
+from pagefleet_engine.api import planning
+from pagefleet_engine.api.dialect import Asked
+from pagefleet_engine.api.errors import ApiError, ContextTooLong, InvalidRequest
+from pagefleet_engine.api.generation import Plan
+from pagefleet_engine.api.requests import CompletionRequest
+from pagefleet_engine.wire import CoreReady
+from tests.pagefleet_engine.api.words import Words
+
+READY = CoreReady(
+    max_model_len=100,
+    max_num_seqs=4,
+    max_num_batched_tokens=64,
+    block_size=16,
+    num_blocks=64,
+    dtype="float32",
+    device="cpu",
+    memory_bytes={},
+    startup_phase_s={},
+)
+
+
+class Tokenizer(Words):
+    vocab_size = 50
+    eos_ids = (48, 49)
+
+
+def asked(answer_tokens: int | None = None) -> Asked:
+    return Asked(answer_tokens, "max_tokens", "prompt", top_logprobs=None, prompt_logprobs=None, prompts=1)
+
+
+def plan(prompts: list[tuple[int, ...]], answer_tokens: int | None = None, **fields: Any) -> Plan:
+    request = CompletionRequest(prompt="x", **fields)
+    return planning.plan(
+        request,
+        asked(answer_tokens),
+        prompts,
+        tokenizer=Tokenizer([]),
+        window_tokens=100,
+        request_ids=range(10, 10 + len(prompts) * request.choices),
+        fresh_seed=iter(range(1000, 2000)).__next__,
+        cache_salt="salt",
+    )
+
+
+def test_choices_run_prompt_by_prompt_with_ids_in_step() -> None:
+    made = plan([(1,), (2, 3)], n=2)
+    assert [submit.request_id for submit in made.submits] == [10, 11, 12, 13]
+    assert [submit.prompt_token_ids for submit in made.submits] == [(1,), (1,), (2, 3), (2, 3)]
+    assert [submit.prompt_token_ids for submit in made.firsts] == [(1,), (2, 3)]
+    assert len(made.choices) == 4
+
+
+def test_an_answer_without_a_limit_gets_the_rest_of_the_window() -> None:
+    assert plan([(1,) * 30]).submits[0].max_tokens == 70
+    assert plan([(1,) * 30], answer_tokens=7).submits[0].max_tokens == 7
+
+
+def test_a_given_seed_is_the_first_choices_and_an_absent_one_is_fresh_for_each_prompt() -> None:
+    assert plan([(1,)], seed=5).submits[0].sampling.seed == 5
+    assert [submit.sampling.seed for submit in plan([(1,), (2,)]).submits] == [1000, 1001]
+    assert len({submit.sampling.seed for submit in plan([(1,)], n=3, seed=5).submits}) == 3
+
+
+def test_sampling_takes_the_documented_defaults() -> None:
+    sampling = plan([(1,)]).submits[0].sampling
+    assert (sampling.temperature, sampling.top_k, sampling.top_p, sampling.logit_bias) == (1.0, None, 1.0, ())
+    assert plan([(1,)], temperature=0.0, top_k=-1).submits[0].sampling.top_k is None
+    assert plan([(1,)], top_k=5).submits[0].sampling.top_k == 5
+
+
+@pytest.mark.parametrize(
+    ("fields", "stops"),
+    [
+        ({}, (48, 49)),
+        ({"ignore_eos": True}, ()),
+        ({"stop_token_ids": [7, 49]}, (48, 49, 7)),
+        ({"ignore_eos": True, "stop_token_ids": [7]}, (7,)),
+    ],
+)
+def test_an_answer_ends_at_the_models_end_tokens_and_the_requests_own(
+    fields: dict[str, Any], stops: tuple[int, ...]
+) -> None:
+    assert plan([(1,)], **fields).submits[0].stop_token_ids == stops
+
+
+def test_logit_bias_is_by_token_id() -> None:
+    assert plan([(1,)], logit_bias={"3": -100.0, "49": 1.5}).submits[0].sampling.logit_bias == ((3, -100.0), (49, 1.5))
+
+
+@pytest.mark.parametrize("key", ["50", "-1", "x", "", "1.0", "٣", "9" * 5000])
+def test_a_logit_bias_for_what_is_no_token_is_refused(key: str) -> None:
+    with pytest.raises(InvalidRequest, match="0 to 49"):
+        plan([(1,)], logit_bias={key: 1.0})
+
+
+@pytest.mark.parametrize(
+    ("prompt_tokens", "answer_tokens", "error", "param", "numbers"),
+    [
+        (0, 5, InvalidRequest, "prompt", ()),
+        (100, None, ContextTooLong, "prompt", ("100",)),
+        (150, 5, ContextTooLong, "prompt", ("150", "100")),
+        (60, 41, ContextTooLong, "max_tokens", ("60", "41", "100")),
+    ],
+)
+def test_a_prompt_that_can_never_run_is_refused_with_the_numbers(
+    prompt_tokens: int, answer_tokens: int | None, error: type[ApiError], param: str, numbers: tuple[str, ...]
+) -> None:
+    with pytest.raises(error) as refused:
+        planning.check_fits([(1,), (1,) * prompt_tokens], asked(answer_tokens), READY)
+    assert refused.value.param == param
+    assert all(number in refused.value.message for number in numbers)
+
+
+def test_a_prompt_that_just_fits_passes() -> None:
+    planning.check_fits([(1,) * 60], asked(40), READY)
+    planning.check_fits([(1,) * 99], asked(None), READY)
+    planning.check_fits([(1,) * 100], asked(0), READY)

@@ -1,0 +1,173 @@
+"""Bodies at the door."""
+
+import json
+from typing import Any
+
+import pytest
+
+from pagefleet_engine.api.errors import InvalidRequest
+from pagefleet_engine.api.requests import ChatRequest, CompletionRequest, GenerationRequest, parse
+
+MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+def chat(**fields: Any) -> ChatRequest:
+    return parse(ChatRequest, json.dumps({"messages": MESSAGES, **fields}).encode())
+
+
+def completion(**fields: Any) -> CompletionRequest:
+    return parse(CompletionRequest, json.dumps({"prompt": "hi", **fields}).encode())
+
+
+def test_absent_fields_have_the_documented_defaults() -> None:
+    assert completion().answer_tokens == 16
+    assert chat().answer_tokens is None
+    assert (chat().choices, chat().stops, chat().alternatives, chat().include_usage) == (1, (), None, False)
+
+
+def test_null_is_the_same_as_absent() -> None:
+    nulls = dict.fromkeys(["temperature", "n", "stop", "seed", "max_tokens", "logprobs", "tools", "response_format"])
+    assert chat(**nulls).choices == 1
+
+
+def test_unknown_fields_are_ignored() -> None:
+    assert chat(user="u", metadata={"a": "b"}, store=True, service_tier="auto", some_client_extra=[1]).choices == 1
+
+
+def test_the_newer_name_for_the_longest_answer_wins() -> None:
+    request = chat(max_tokens=5, max_completion_tokens=7)
+    assert (request.answer_tokens, request.answer_tokens_field) == (7, "max_completion_tokens")
+    assert chat(max_tokens=5).answer_tokens_field == "max_tokens"
+
+
+@pytest.mark.parametrize(
+    ("fields", "alternatives"),
+    [({}, None), ({"logprobs": False}, None), ({"logprobs": True}, 0), ({"logprobs": True, "top_logprobs": 3}, 3)],
+)
+def test_logprobs_without_alternatives_ask_for_the_chosen_token_alone(
+    fields: dict[str, Any], alternatives: int | None
+) -> None:
+    assert chat(**fields).alternatives == alternatives
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"temperature": -1}, "temperature"),
+        ({"temperature": 2.1}, "temperature"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"top_p": 1.5}, "top_p"),
+        ({"top_k": -2}, "top_k"),
+        ({"n": 0}, "n"),
+        ({"n": 129}, "n"),
+        ({"n": True}, "n"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_completion_tokens": -1}, "max_completion_tokens"),
+        ({"seed": 2**70}, "seed"),
+        ({"stream": "yes"}, "stream"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"stream": True, "stream_options": {"include_usage": 3}}, "stream_options.include_usage"),
+        ({"stop": 3}, "stop"),
+        ({"stop": [""]}, "stop"),
+        ({"stop": ["a", 1]}, "stop"),
+        ({"stop": ["x"] * 17}, "stop"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"logit_bias": {"5": 101}}, "logit_bias.5"),
+        ({"logit_bias": {str(i): 1 for i in range(1025)}}, "logit_bias"),
+        ({"messages": []}, "messages"),
+        ({"messages": "hi"}, "messages"),
+        ({"messages": [3]}, "messages[0]"),
+        ({"best_of": 2}, "best_of"),
+        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"presence_penalty": 0.5}, "presence_penalty"),
+        ({"frequency_penalty": -1}, "frequency_penalty"),
+        ({"min_tokens": 3}, "min_tokens"),
+        ({"modalities": ["audio"]}, "modalities"),
+    ],
+)
+def test_a_chat_field_out_of_range_or_unsupported_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        chat(**fields)
+    assert refused.value.param == param
+    assert param.split(".")[0].split("[")[0] in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"prompt": None}, "prompt"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": [[]]}, "prompt"),
+        ({"prompt": ["a", 1]}, "prompt"),
+        ({"prompt": [-1]}, "prompt"),
+        ({"prompt": [True]}, "prompt"),
+        ({"prompt": {"a": 1}}, "prompt"),
+        ({"logprobs": 21}, "logprobs"),
+        ({"logprobs": True}, "logprobs"),
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"suffix": "end"}, "suffix"),
+        ({"best_of": 2, "n": 1}, "best_of"),
+    ],
+)
+def test_a_completion_field_out_of_range_or_unsupported_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        completion(**fields)
+    assert refused.value.param == param
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tools": []},
+        {"tool_choice": "none"},
+        {"response_format": {"type": "text"}},
+        {"presence_penalty": 0, "frequency_penalty": 0.0},
+        {"repetition_penalty": 1.0},
+        {"top_k": -1},
+        {"top_k": 0},
+        {"best_of": 2, "n": 2},
+        {"temperature": 0, "top_p": 1},
+        {"seed": -5},
+        {"stop": ["a", "b"]},
+        {"skip_special_tokens": True},
+    ],
+)
+def test_neutral_values_pass(fields: dict[str, Any]) -> None:
+    assert chat(**fields)
+
+
+@pytest.mark.parametrize(
+    ("given", "prompts"),
+    [("a", ("a",)), (["a", "b"], ("a", "b")), ([1, 2], ((1, 2),)), ([[1], [2, 3]], ((1,), (2, 3))), ("", ("",))],
+)
+def test_a_prompt_is_text_texts_token_ids_or_lists_of_them(given: Any, prompts: Any) -> None:
+    assert completion(prompt=given).prompts == prompts
+
+
+@pytest.mark.parametrize("kind", [ChatRequest, CompletionRequest])
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"3", b'"x"', b"\xff", b"null", b'{"messages": }'])
+def test_what_is_no_json_object_is_refused(kind: type[GenerationRequest], body: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="the body"):
+        parse(kind, body)
+
+
+def test_a_missing_field_is_named() -> None:
+    with pytest.raises(InvalidRequest, match="messages is missing"):
+        parse(ChatRequest, b"{}")
+
+
+def test_the_message_shows_the_value_and_what_is_allowed() -> None:
+    with pytest.raises(InvalidRequest, match="top_logprobs: input should be less than or equal to 20, but it is 21"):
+        chat(logprobs=True, top_logprobs=21)
+    with pytest.raises(InvalidRequest, match=r"tool_choice .*'required'.*send: null, none, auto"):
+        chat(tool_choice="required")
+
+
+def test_a_long_value_is_cut_in_the_message() -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        chat(stop=list(range(10_000)))
+    assert len(refused.value.message) < 300
