@@ -39,8 +39,7 @@ def best_us(action: Callable[[], None]) -> float:
 def results_for(plan: StepPlan) -> list[SequenceResult]:
     """A token for each sequence that asks for one."""
     return [
-        SequenceResult(sequence_id=step.sequence_id, token_id=7 if step.sample else None)
-        for step in plan.sequences
+        SequenceResult(sequence_id=step.sequence_id, token_id=7 if step.sample else None) for step in plan.sequences
     ]
 
 
@@ -76,9 +75,7 @@ def decode_costs() -> dict[str, float]:
         completed = process_time_ns()
         encode_frame(StepReport(events=scheduler.drain_events()))
         delivered = process_time_ns()
-        for name, duration in zip(
-            spent, (planned - begin, completed - computed, delivered - completed), strict=True
-        ):
+        for name, duration in zip(spent, (planned - begin, completed - computed, delivered - completed), strict=True):
             spent[name].append(duration)
     return {
         f"{name}_{label}_us": round(sorted(times)[rank] / 1000, 1)

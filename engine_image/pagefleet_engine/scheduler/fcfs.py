@@ -4,10 +4,8 @@ Sources: Orca (Yu et al., OSDI 2022) for iteration-level batches, Sarathi-Serve 
 for chunked prefill beside decodes, PagedAttention (Kwon et al., SOSP 2023) for recompute preemption.
 """
 
-from bisect import insort
 from collections import deque
 from collections.abc import Iterable
-from operator import attrgetter
 
 from pagefleet_api.sizing import BLOCK_TOKENS, blocks_for
 from pagefleet_engine.kv.pool import BlockPool, PoolCheck
@@ -21,17 +19,20 @@ from pagefleet_engine.wire import Submit, TokenEvent
 RESERVE_AFTER_PREEMPTIONS = 3
 WATERMARK_SHARE = 100
 
-_arrival = attrgetter("arrival")
-
 
 class Scheduler:
     """Plans steps over the submitted requests and turns their results into events.
 
     One round is `schedule`, the runner, `complete` (or `fail`), `drain_events`; `submit` and `abort` are
     legal at any moment between these. Every submitted request ends in exactly one event with a
-    `finish_reason`. Invariant: whoever has a seat arrived before everyone who waits. Admission takes the
-    earliest of those waiting and preemption the latest of those seated, so nobody is overtaken and the
-    earliest request always advances.
+    `finish_reason`.
+
+    Invariant: those who decode, those who prefill and those who wait, in this order, are in order of
+    arrival. Chunks go to the earliest first, admission takes the earliest of those waiting, preemption the
+    latest of those seated; so nobody is overtaken and the earliest request always advances.
+    And everybody seated advances in every step: a seat is only taken while the budget has a token left
+    after all others had theirs, so there are never more seats than tokens, and at most one prompt is
+    continued by the next step.
     """
 
     def __init__(self, capacity: Capacity, max_num_seqs: int, max_num_batched_tokens: int) -> None:
@@ -41,7 +42,6 @@ class Scheduler:
         self._watermark_blocks = -(-capacity.num_blocks // WATERMARK_SHARE)
         self._pool = BlockPool(capacity.num_blocks)
         self._books = Books()
-        self._arrivals = 0
         self._live: dict[int, Sequence] = {}
         self._waiting: deque[Sequence] = deque()
         self._queued_tokens = 0
@@ -64,8 +64,7 @@ class Scheduler:
         if problem := self._problem(request):
             self._events.append(TokenEvent(request_id=request.request_id, finish_reason="error", error=problem))
             return
-        self._arrivals += 1
-        sequence = Sequence(request, self._arrivals, BlockTable(self._pool, request.cache_salt))
+        sequence = Sequence(request, BlockTable(self._pool, request.cache_salt))
         self._live[request.request_id] = sequence
         self._waiting.append(sequence)
         self._queued_tokens += len(sequence.token_ids)
@@ -142,8 +141,6 @@ class Scheduler:
         # Preemption takes from the end of the list, behind the sequence in hand or that one itself; so
         # nothing planned is ever preempted, and iterating over the shrinking list stays right.
         for sequence in self._decoding:
-            if budget == 0:
-                break
             if sequence.computed == sequence.table.capacity_tokens and not self._make_room(sequence):
                 break
             steps.append(sequence.decode_step())
@@ -152,8 +149,6 @@ class Scheduler:
 
     def _plan_prefills(self, steps: list[SequenceStep], budget: int) -> int:
         for sequence in self._prefilling:
-            if budget == 0:
-                break
             step = sequence.prefill_step(budget)
             steps.append(step)
             budget -= len(step.token_ids)
@@ -163,18 +158,12 @@ class Scheduler:
         """A block for its next token, preempting the latest arrivals; False when that is itself."""
         while not sequence.table.grow():
             self._books.block_allocation_failures_total += 1
-            victim = self._latest_seated()
-            self._preempt(victim)
-            if victim is sequence:
+            if self._preempt_latest() is sequence:
                 return False
         return True
 
-    def _latest_seated(self) -> Sequence:
-        return max((seated[-1] for seated in (self._decoding, self._prefilling) if seated), key=_arrival)
-
-    def _preempt(self, sequence: Sequence) -> None:
-        seated = self._decoding if sequence.decoding else self._prefilling
-        seated.pop()
+    def _preempt_latest(self) -> Sequence:
+        sequence = (self._prefilling or self._decoding).pop()
         sequence.table.release()
         sequence.computed = 0
         sequence.decoding = False
@@ -182,6 +171,7 @@ class Scheduler:
         self._books.preemptions_total += 1
         self._waiting.appendleft(sequence)
         self._queued_tokens += len(sequence.token_ids)
+        return sequence
 
     def _admit(self, steps: list[SequenceStep], budget: int) -> None:
         while self._waiting and budget:
@@ -208,13 +198,14 @@ class Scheduler:
     def _headroom_blocks(self, sequence: Sequence, seated: int) -> int:
         """Blocks that must stay available when `sequence` takes its seat, so that it keeps it.
 
-        More with each preemption; from the third on enough for all seated to reach their ends, which
-        later arrivals cannot spoil: so nobody is preempted a fourth time. An empty pool always admits.
+        One for the growth of each of those seated, more with each preemption; from the third on enough for
+        all of them to reach their ends, which later arrivals cannot spoil: so nobody is preempted a fourth
+        time. An empty pool always admits.
         """
         if seated == 0:
             return 0
         if sequence.preemptions < RESERVE_AFTER_PREEMPTIONS:
-            return self._watermark_blocks + sequence.preemptions * seated
+            return self._watermark_blocks + (1 + sequence.preemptions) * seated
         growth = sum(other.final_blocks - len(other.table.blocks) for other in (*self._decoding, *self._prefilling))
         return growth + sequence.final_blocks - blocks_for(len(sequence.token_ids))
 
@@ -293,5 +284,4 @@ class Scheduler:
         started = [sequence for sequence in self._prefilling if sequence.live and sequence.decoding]
         self._prefilling = [sequence for sequence in self._prefilling if sequence.live and not sequence.decoding]
         self._decoding = [sequence for sequence in self._decoding if sequence.live]
-        for sequence in started:
-            insort(self._decoding, sequence, key=_arrival)
+        self._decoding += started

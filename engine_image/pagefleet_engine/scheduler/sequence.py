@@ -15,7 +15,6 @@ class Sequence:
     """
 
     __slots__ = (
-        "arrival",
         "cached_prompt_tokens",
         "computed",
         "counted_prompt_tokens",
@@ -33,10 +32,9 @@ class Sequence:
         "was_admitted",
     )
 
-    def __init__(self, request: Submit, arrival: int, table: BlockTable) -> None:
+    def __init__(self, request: Submit, table: BlockTable) -> None:
         self.request = request
         self.sequence_id = request.request_id
-        self.arrival = arrival
         self.table = table
         self.token_ids = list(request.prompt_token_ids)
         self.prompt_tokens = len(self.token_ids)

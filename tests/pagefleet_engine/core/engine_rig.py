@@ -57,12 +57,14 @@ class Rig:
         self.ends: dict[int, TokenEvent] = {}
         self.plans: list[StepPlan] = []
         self.preemptions: Counter[int] = Counter()
+        self._places: dict[int, int] = {}
         self._reached: dict[int, int] = {}
 
     def submit(self, *requests: Submit) -> None:
         """Queue requests."""
         for request in requests:
             self.scheduler.submit(request)
+            self._places[request.request_id] = len(self._places)
 
     def plan(self) -> StepPlan | None:
         """One pass, with its limits checked."""
@@ -70,6 +72,7 @@ class Rig:
         if plan is not None:
             assert 0 < plan.batch_tokens <= self.max_num_batched_tokens
             assert len(plan.sequences) <= self.max_num_seqs
+            assert len(plan.sequences) == self.scheduler.snapshot().running, "a seat without progress"
             self.plans.append(plan)
             for step in plan.sequences:
                 # Starting again from an earlier position shows a preemption.
@@ -113,3 +116,7 @@ class Rig:
         if self.check:
             result = self.scheduler.check()
             assert result == (0, ()), result
+            queue = [*self.scheduler._decoding, *self.scheduler._prefilling, *self.scheduler._waiting]
+            places = [self._places[sequence.sequence_id] for sequence in queue]
+            assert places == sorted(places), "not in order of arrival"
+            assert len(queue) == len(self.scheduler._live)

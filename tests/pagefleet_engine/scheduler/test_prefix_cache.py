@@ -71,3 +71,13 @@ def test_what_a_failed_request_computed_is_never_read() -> None:
     rig.run()
     assert rig.cached[2] == 0
     assert rig.tokens[2] == expected_answer(PROMPT, 2)
+
+
+def test_a_prompt_that_is_wholly_cached_still_computes_its_last_block() -> None:
+    rig = Rig()
+    rig.submit(submit(1, range(48), 30))
+    rig.run()
+    rig.submit(submit(2, range(48), 30))
+    rig.run()
+    assert rig.cached[2] == 32
+    assert rig.tokens[2] == rig.tokens[1]
