@@ -52,6 +52,7 @@ class Reason(StrEnum):
     # decisions only, beside the metric types and the reasons above
     STEADY = "Steady"
     LOAD_FITS_FEWER = "LoadFitsFewer"
+    FEWER_QUEUED = "FewerQueued"
 
 
 class EventReason(StrEnum):

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from pagefleet_api.reasons import Reason
 from pagefleet_operator.autoscaling import explain
+from pagefleet_operator.autoscaling.overruns import floor, learn
 from pagefleet_operator.autoscaling.proposals import Proposal, fewest, propose
 from pagefleet_operator.autoscaling.readings import Readings, read
 from pagefleet_operator.autoscaling.values import Clamp, Fleet, Memory, Outcome, Policy
@@ -25,19 +26,22 @@ class _Answer(NamedTuple):
 def decide(policy: Policy, fleet: Fleet, memory: Memory | None, now: Now) -> Outcome:
     """Replicas for `fleet`, and why. Keep `outcome.memory` for the next call; None after a restart.
 
-    Order: raw answer with tolerance, pending guard, no way down in a roll-out or on missing metrics,
-    stabilisation, bounds. Never raises; without a single fresh sample the number stays as it is.
+    Order: raw answer with tolerance, pending guard, not below what queued before, no way down in a roll-out
+    or on missing metrics, stabilisation, bounds. Never raises; without a single fresh sample the number stays as it is.
     """
     memory = memory or _seed(policy, fleet, now)
     before = memory.desired
     readings = read(fleet, policy)
     proposals = propose(policy, readings, before)
-    answer = _guarded(policy, fleet, readings, _raw(readings, proposals, fleet, policy, before), before)
+    raw = _raw(readings, proposals, fleet, policy, before)
+    answer = _guarded(policy, fleet, readings, _remembered(raw, memory, readings, now), before)
     final = _bounded(policy, _stabilised(policy, answer, memory, now))
+    overrun = learn(memory, fleet, readings, proposals, final.replicas, now)
+    kept = remember(memory, answer.replicas, policy, now.monotonic_s)
     view = explain.View(policy, fleet, readings, proposals, before, answer.replicas, final.replicas, final.clamps)
     return Outcome(
         decision=explain.decision(view, now),
-        memory=Memory(final.replicas, remember(memory, answer.replicas, policy, now.monotonic_s)),
+        memory=Memory(final.replicas, kept, overrun),
         active=explain.active(view),
         able=explain.able(view),
         limited=explain.limited(view),
@@ -68,6 +72,11 @@ def _raw(readings: Readings, proposals: tuple[Proposal, ...], fleet: Fleet, poli
         words = f"{asked} asked for, {fleet.ready} of {before} ready, the others are on their way"
         return _Answer(answer.replicas, (Clamp(Reason.PENDING_PODS, words),))
     return answer
+
+
+def _remembered(raw: _Answer, memory: Memory, readings: Readings, now: Now) -> _Answer:
+    least = min(floor(memory, readings, now), memory.desired)
+    return raw.clamp(max(raw.replicas, least), Reason.FEWER_QUEUED, "fewer pods queued under this load before")
 
 
 def _guarded(policy: Policy, fleet: Fleet, readings: Readings, raw: _Answer, before: int) -> _Answer:

@@ -41,13 +41,15 @@ def propose(policy: Policy, readings: Readings, before: int) -> tuple[Proposal, 
 
 
 def fewest(policy: Policy, readings: Readings, before: int) -> int:
-    """The smallest number of pods that holds what is in flight and in KV now; silent pods count as at target.
+    """The smallest number of pods, at least one, that holds what is in flight and in KV now.
 
-    An empty queue says nothing about fewer pods, so the queue has no say here.
+    A silent pod counts as at target. An empty queue says nothing about fewer pods, so the queue has no say here.
     """
     seats, share = seats_per_pod(policy), kv_share_per_pod(policy)
     return max(
-        _pods(readings.in_flight.at_most(seats), seats, before), _pods(readings.kv.at_most(share), share, before)
+        1,
+        _pods(readings.in_flight.at_most(seats), seats, before),
+        _pods(readings.kv.at_most(share), share, before),
     )
 
 

@@ -94,6 +94,15 @@ class Fleet:
         )
 
 
+class Overrun(NamedTuple):
+    """Proof that so many pods did not hold a load: they queued, and the queue raised the number."""
+
+    pods: int
+    in_flight: float
+    when_s: float
+    """Monotonic seconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What one service's autoscaler remembers. It may be lost at any time: the windows then start anew
@@ -104,6 +113,7 @@ class Memory:
     answers: tuple[tuple[float, int], ...] = ()
     """(monotonic seconds at which it was last given, answer before stabilisation), oldest first;
     repeats are one entry."""
+    overrun: Overrun | None = None
 
 
 class Verdict(NamedTuple):

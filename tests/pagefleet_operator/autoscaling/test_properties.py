@@ -1,0 +1,89 @@
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pagefleet_api.load import Load
+from pagefleet_operator.autoscaling import Fleet, Memory, PodLoad, Policy, decide
+from pagefleet_operator.autoscaling.values import Overrun
+from tests.pagefleet_operator.autoscaling.build import SILENT, at, calm, load
+
+policies = st.builds(
+    lambda least, room, **rest: Policy(min_replicas=least, max_replicas=least + room, **rest),
+    least=st.integers(1, 5),
+    room=st.integers(0, 20),
+    waiting_target=st.none() | st.floats(0.1, 100),
+    kv_target=st.none() | st.floats(0.01, 1.0),
+    in_flight_target=st.none() | st.floats(0.1, 100),
+    max_num_seqs=st.integers(1, 64),
+    max_queued_requests=st.integers(0, 1000),
+    up_window_s=st.sampled_from([0.0, 30.0]),
+    down_window_s=st.sampled_from([0.0, 30.0, 300.0]),
+    min_coverage=st.sampled_from([0.0, 0.5, 1.0]),
+)
+loads = st.builds(load, waiting=st.integers(0, 2000), running=st.integers(0, 100), kv=st.floats(0, 2))
+pods = st.builds(
+    PodLoad,
+    name=st.just("pod"),
+    ready=st.booleans(),
+    started=st.booleans(),
+    load=st.none() | loads,
+    age_s=st.none() | st.floats(0, 60),
+)
+fleets = st.builds(
+    Fleet,
+    current=st.none() | st.integers(0, 30),
+    pods=st.lists(pods, max_size=8).map(tuple),
+    rollout_in_progress=st.booleans(),
+)
+memories = st.none() | st.builds(
+    Memory,
+    desired=st.integers(0, 30),
+    answers=st.lists(st.tuples(st.floats(0, 1000), st.integers(0, 100)), max_size=5).map(
+        lambda rows: tuple(sorted(rows))
+    ),
+    overrun=st.none() | st.builds(Overrun, st.integers(0, 30), st.floats(0, 500), st.floats(0, 1000)),
+)
+
+
+@given(policies, fleets, memories)
+def test_the_number_is_never_outside_the_bounds(policy: Policy, fleet: Fleet, memory: Memory | None) -> None:
+    outcome = decide(policy, fleet, memory, at(0))
+    assert policy.min_replicas <= outcome.desired <= policy.max_replicas
+    assert outcome.memory.desired == outcome.desired
+
+
+@given(policies, memories, st.lists(st.sampled_from([SILENT, PodLoad("old", True, True, load(), 31.0)]), max_size=8))
+def test_without_a_fresh_sample_the_number_stays(policy: Policy, memory: Memory | None, silent: list[PodLoad]) -> None:
+    before = len(silent) if memory is None else memory.desired
+    calm_memory = None if memory is None else calm(before)
+    outcome = decide(policy, Fleet(before, tuple(silent)), calm_memory, at(0))
+    assert outcome.desired == min(max(before, policy.min_replicas), policy.max_replicas)
+    assert not outcome.active.status
+
+
+@given(policies, st.lists(loads, max_size=4), st.integers(0, 8))
+def test_nothing_goes_down_below_the_coverage(policy: Policy, answered: list[Load], silent: int) -> None:
+    policy = replace(policy, min_coverage=0.5, down_window_s=0)
+    answering = tuple(PodLoad("pod", True, True, one, 1.0) for one in answered)
+    fleet = Fleet(len(answered) + silent, (*answering, *[SILENT] * silent))
+    if len(answered) < silent:
+        assert decide(policy, fleet, calm(len(fleet.pods)), at(0)).desired >= min(len(fleet.pods), policy.max_replicas)
+
+
+@given(
+    policies,
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8), st.floats(0, 0.5)), min_size=1, max_size=6),
+    st.tuples(st.integers(0, 30), st.integers(0, 8), st.floats(0, 0.5)),
+)
+def test_more_load_never_gives_a_smaller_number(
+    policy: Policy, rows: list[tuple[int, int, float]], more: tuple[int, int, float]
+) -> None:
+    policy = replace(policy, max_queued_requests=1000)
+
+    def answer(first: tuple[int, int, float]) -> int:
+        fleet = tuple(PodLoad("pod", True, True, load(*row), 1.0) for row in (first, *rows[1:]))
+        return decide(policy, Fleet(len(rows), fleet), calm(len(rows)), at(0)).desired
+
+    waiting, running, kv = rows[0]
+    assert answer(rows[0]) <= answer((waiting + more[0], running + more[1], kv + more[2]))
