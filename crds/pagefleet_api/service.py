@@ -76,8 +76,8 @@ class KvCache(Model):
 class KeyRef(Model):
     """One key of a ConfigMap in the service's namespace."""
 
-    name: Name
-    key: Name
+    name: Name = Field(description="Name of the ConfigMap.")
+    key: Name = Field(description="Key whose value is the template.")
 
 
 class ChatTemplate(Model):
@@ -89,7 +89,7 @@ class ChatTemplate(Model):
 class SecretName(Model):
     """A Secret in the service's namespace."""
 
-    name: Name
+    name: Name = Field(description="Name of the Secret.")
 
 
 class Runtime(StrEnum):
@@ -149,8 +149,12 @@ class Engine(Model):
 class Resources(Model):
     """Compute resources of the engine container, as in a Pod."""
 
-    requests: dict[str, SchemaQuantity] = Field(default_factory=dict)
-    limits: dict[str, SchemaQuantity] = Field(default_factory=dict)
+    requests: dict[str, SchemaQuantity] = Field(
+        default_factory=dict, description="What the scheduler sets aside, for example cpu: 2."
+    )
+    limits: dict[str, SchemaQuantity] = Field(
+        default_factory=dict, description="What the container may use at most, for example memory: 4Gi."
+    )
 
 
 class MetricType(StrEnum):

@@ -10,42 +10,48 @@ from pagefleet_api.service import Model
 class Condition(Model):
     """As `metav1.Condition`."""
 
-    type: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$", max_length=316)
-    status: Literal["True", "False", "Unknown"]
-    reason: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$", max_length=1024)
-    message: str = Field("", max_length=32_768)
-    observed_generation: int = Field(0, ge=0)
-    last_transition_time: str = Field(json_schema_extra={"format": "date-time"})
+    type: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$", max_length=316, description="What is said.")
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether it is so.")
+    reason: str = Field(
+        pattern=r"^[A-Za-z][A-Za-z0-9]*$", max_length=1024, description="Why, as one word that programs may match on."
+    )
+    message: str = Field("", max_length=32_768, description="Why, in words and numbers.")
+    observed_generation: int = Field(0, ge=0, description="The generation of the spec that it is said of.")
+    last_transition_time: str = Field(
+        json_schema_extra={"format": "date-time"}, description="When the status last changed."
+    )
 
 
 class MetricReading(Model):
     """One metric as a decision saw it."""
 
-    type: str
+    type: str = Field(description="The metric's type, as in spec.autoscaling.metrics.")
     value: str | None = Field(None, description="Demand over all pods; absent when the metric is missing.")
-    target: str
+    target: str = Field(description="What each pod should carry.")
     proposal: int | None = Field(None, description="Replicas that this metric asks for.")
 
 
 class Decision(Model):
     """Why the number of replicas is what it is: the inputs, each clamp in order, and the result."""
 
-    time: str = Field(json_schema_extra={"format": "date-time"})
-    before: int
-    desired: int
-    reason: str
-    message: str
-    pods_seen: int
-    pods_missing: int
-    readings: tuple[MetricReading, ...] = ()
-    clamps: tuple[str, ...] = ()
+    time: str = Field(json_schema_extra={"format": "date-time"}, description="When it was made.")
+    before: int = Field(description="Replicas that were wanted before it.")
+    desired: int = Field(description="Replicas that are wanted since.")
+    reason: str = Field(description="What moved or kept the number, as one word.")
+    message: str = Field(description="The same in words and numbers.")
+    pods_seen: int = Field(description="Pods with a fresh, plausible sample.")
+    pods_missing: int = Field(description="Pods that may hold load and gave none.")
+    readings: tuple[MetricReading, ...] = Field((), description="The metrics as they were.")
+    clamps: tuple[str, ...] = Field((), description="Each step that changed or kept the answer, in order.")
 
 
 class AutoscalingStatus(Model):
     """What the autoscaler wants and why."""
 
-    desired_replicas: int | None = None
-    last_scale_time: str | None = Field(None, json_schema_extra={"format": "date-time"})
+    desired_replicas: int | None = Field(None, description="Replicas that are wanted.")
+    last_scale_time: str | None = Field(
+        None, json_schema_extra={"format": "date-time"}, description="When that number last changed."
+    )
     last_decision: Decision | None = None
     history: tuple[Decision, ...] = Field((), max_length=10, description="Latest changes, newest first.")
 
@@ -53,18 +59,20 @@ class AutoscalingStatus(Model):
 class Status(Model):
     """What is, as the operator last saw it."""
 
-    observed_generation: int | None = None
+    observed_generation: int | None = Field(None, description="The generation of the spec that this is about.")
     replicas: int = Field(0, ge=0, description="Pods that exist and are not draining.")
-    ready_replicas: int = 0
-    updated_replicas: int = 0
-    draining_replicas: int = 0
-    selector: str | None = None
-    url: str | None = None
+    ready_replicas: int = Field(0, description="Pods that get requests.")
+    updated_replicas: int = Field(0, description="Pods of the latest template.")
+    draining_replicas: int = Field(0, description="Pods that finish their answers before they go.")
+    selector: str | None = Field(None, description="Labels of the pods, for the scale subresource.")
+    url: str | None = Field(None, description="Base URL for OpenAI clients inside the cluster.")
     ready: str | None = Field(None, description="Ready of wanted pods, for example 2/3.")
     targets: str | None = Field(None, description="Metrics against their targets, for example kv 40/75 %, queue 2/4.")
     autoscaling: AutoscalingStatus | None = None
     conditions: tuple[Condition, ...] = Field(
-        (), json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+        (),
+        description="What is true now; docs/troubleshooting.md has every reason.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
 
     def wire(self) -> dict[str, Any]:
