@@ -174,7 +174,7 @@ class Cluster:
         body = {
             "apiVersion": EVENT.api_version,
             "kind": EVENT.name,
-            "metadata": {"generateName": f"{name[:50]}.", "namespace": namespace},
+            "metadata": {"generateName": f"{name[:50].rstrip('-.')}-", "namespace": namespace},
             "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "reportingController": f"{labels.GROUP}/operator",
             "reportingInstance": self._settings.identity[:128],
