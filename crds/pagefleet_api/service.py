@@ -123,7 +123,7 @@ class Engine(Model):
     )
     runtime: Runtime = Field(Runtime.PAGEFLEET, description="The engine. Default: pagefleet.")
     image: str | None = Field(
-        None, min_length=1, max_length=1024, description="Default: the engine image of the chart."
+        None, min_length=1, max_length=1024, description="Image of the engine. Default: the chart's engineImage."
     )
     device: Device = Field(Device.AUTO, description="auto or cpu. Default: auto.")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
@@ -249,7 +249,7 @@ class Autoscaling(Model):
         _DEFAULT_METRICS,
         min_length=1,
         max_length=3,
-        description="Default: WaitingRequests 4 and KVCacheUsage 75.",
+        description="What is watched; the largest answer wins. Default: WaitingRequests 4 and KVCacheUsage 75.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
     behavior: Behavior = Field(default_factory=Behavior)
