@@ -70,7 +70,6 @@ class Box:
             self._claim_state()
             if self.layout.bridge is not None:
                 host.require_root()
-                host.save(self.folders)
                 host.connect_bridge(self.layout)
             pki.create(self.layout, self.folders)
             plane = self._control_plane()
@@ -91,7 +90,6 @@ class Box:
             if layout.bridge is not None:
                 host.disconnect(layout)
                 host.remove_cgroup(layout.cgroup)
-                host.restore(self.folders)
             shutil.rmtree(self.folders.root)
 
     def kill_node(self, name: str) -> None:

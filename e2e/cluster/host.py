@@ -1,7 +1,6 @@
-"""What a box changes on its host, and how each of it is put back: interfaces, routes, groups, sysctls, folders."""
+"""What a box adds to its host, and how each of it is taken away again: interfaces, routes, control groups."""
 
 import contextlib
-import json
 import os
 import random
 import socket
@@ -11,13 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from e2e.cluster.errors import BoxError
-from e2e.cluster.layout import PORTS, Folders, Layout, NodeLayout
+from e2e.cluster.layout import PORTS, Layout, NodeLayout
 
 CGROUPS = Path("/sys/fs/cgroup")
-# the kubelet sets these for the whole machine
-SYSCTLS = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
-# a node binds folders of its own over these: they must exist
-MOUNT_POINTS = ("/var/lib/kubelet", "/var/lib/cni")
 
 
 def run(*argv: str, stdin: str | None = None) -> str:
@@ -40,6 +35,16 @@ def interface_exists(name: str) -> bool:
     return Path("/sys/class/net", name).exists()
 
 
+def delete_interface(name: str) -> None:
+    """Gone afterwards; the end of a namespace may take it away in the same moment."""
+    try:
+        if interface_exists(name):
+            run("ip", "link", "delete", name)
+    except BoxError:
+        if interface_exists(name):
+            raise
+
+
 def connect_bridge(layout: Layout) -> None:
     if layout.bridge is None:
         return
@@ -56,8 +61,7 @@ def connect_node(node: NodeLayout, pid: int) -> None:
     translates them.
     """
     box, cable = node.box, node.host_interface
-    if interface_exists(cable):
-        run("ip", "link", "delete", cable)
+    delete_interface(cable)
     run("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
     run("ip", "link", "set", cable, "master", str(box.bridge), "up")
     inside = [
@@ -79,8 +83,7 @@ def disconnect(layout: Layout) -> None:
         return
     cables = [path.name for path in Path("/sys/class/net").glob(f"{layout.bridge[:12]}-n*")]
     for interface in (*cables, layout.bridge):
-        if interface_exists(interface):
-            run("ip", "link", "delete", interface)
+        delete_interface(interface)
 
 
 def hierarchies() -> list[Path]:
@@ -135,32 +138,6 @@ def remove_cgroup(name: str, timeout_s: float = 10.0) -> None:
         if time.monotonic() > deadline_s:
             raise BoxError(f"control group {left[0]} is still in use")
         time.sleep(0.05)
-
-
-def save(folders: Folders) -> None:
-    """Notes the sysctls and the folders that a box will change; the first note stands."""
-    note = folders.root / "host.json"
-    if note.exists():
-        return
-    sysctls = {name: Path("/proc/sys", name).read_text().strip() for name in SYSCTLS}
-    missing = [point for point in MOUNT_POINTS if not Path(point).exists()]
-    note.write_text(json.dumps({"sysctls": sysctls, "folders": missing}))
-    for point in missing:
-        Path(point).mkdir(parents=True)
-
-
-def restore(folders: Folders) -> None:
-    """Puts back what `save` noted."""
-    note = folders.root / "host.json"
-    if not note.exists():
-        return
-    saved = json.loads(note.read_text())
-    for name, value in saved["sysctls"].items():
-        Path("/proc/sys", name).write_text(value)
-    for point in map(Path, saved["folders"]):
-        if point.is_dir() and not any(point.iterdir()):
-            point.rmdir()
-    note.unlink()
 
 
 def unused_first_port() -> int:

@@ -21,14 +21,43 @@ def mount(*arguments: str) -> None:
     subprocess.run(["mount", *arguments], check=True)
 
 
+# the kubelet would set these for the whole machine: it finds them set, in files of the node's own
+KERNEL_SETTINGS = {
+    "vm/overcommit_memory": "1",
+    "vm/panic_on_oom": "0",
+    "kernel/panic": "10",
+    "kernel/panic_on_oops": "1",
+    "kernel/keys/root_maxkeys": "1000000",
+    "kernel/keys/root_maxbytes": "25000000",
+}
+
+
+def hide_kernel_settings() -> None:
+    for name, value in KERNEL_SETTINGS.items():
+        fake = Path("/run", name.replace("/", "."))
+        fake.write_text(f"{value}\n")
+        mount("--bind", str(fake), f"/proc/sys/{name}")
+
+
+def add_folders_below(folder: str) -> None:
+    """New folders may be made in `folder` without the host seeing them."""
+    upper, work = (Path("/run", f"{Path(folder).name}-{part}") for part in ("upper", "work"))
+    upper.mkdir()
+    work.mkdir()
+    mount("-t", "overlay", "overlay", "-o", f"lowerdir={folder},upperdir={upper},workdir={work}", folder)
+
+
 def mount_all(binds: Mapping[str, str]) -> None:
     """A private /proc and /run, and the node's own folders over the host's (`binds`: target → source)."""
     mount("--make-rprivate", "/")
     mount("-t", "proc", "proc", "/proc")
     mount("-t", "tmpfs", "tmpfs", "/run")
     Path("/run/cni-addresses").mkdir()
+    hide_kernel_settings()
+    add_folders_below("/var/lib")
     for target, source in binds.items():
-        Path(source).mkdir(parents=True, exist_ok=True)
+        for end in (source, target):
+            Path(end).mkdir(parents=True, exist_ok=True)
         mount("--bind", source, target)
     mount("--make-rshared", "/")  # volumes mounted by the kubelet must reach containers
 
