@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.prometheus import scrape_config
 from e2e import diagnosis, release
 from e2e.footprint import Footprint
 from e2e.kubectl import Kubectl
@@ -37,8 +36,8 @@ def place() -> Iterator[BoxSite]:
     progress = Progress()
     try:
         names = site.bring_up(progress)
-        with progress.step("Helm installs the chart") as say:
-            release.install(site, names, say)
+        with progress.step("Helm installs the chart"):
+            release.install(site, names)
         yield site
     finally:
         if before is not None:
@@ -52,7 +51,7 @@ def prometheus(place: BoxSite) -> Iterator[Prometheus]:
     """A Prometheus that scrapes every engine and operator pod each second."""
     server = Prometheus(state_folder() / "e2e-prometheus", "127.0.0.1:16491")
     server.stop()
-    server.start(scrape_config(Path(place.kubectl.kubeconfig), SCRAPE_INTERVAL_S))
+    server.start(Path(place.kubectl.kubeconfig), SCRAPE_INTERVAL_S)
     yield server
     server.stop()
 

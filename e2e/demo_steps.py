@@ -3,13 +3,11 @@
 import json
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from dashboards.prometheus import scrape_config
 from e2e import release, timeline
-from e2e.answers import Summary, summary
-from e2e.endpoint import Endpoint
+from e2e.answers import Answer, Summary, summary
 from e2e.exchange import Target
 from e2e.kubectl import Json, Watch
 from e2e.load import Load, LoadPlan, numbered
@@ -38,13 +36,13 @@ def start_prometheus(place: Site, progress: Progress) -> Prometheus | None:
         return None
     prometheus = Prometheus(state_folder() / "prometheus")
     with progress.step("Prometheus"):
-        prometheus.start(scrape_config(Path(place.kubectl.kubeconfig), SCRAPE_INTERVAL_S))
+        prometheus.start(Path(place.kubectl.kubeconfig), SCRAPE_INTERVAL_S)
     return prometheus
 
 
 def install_chart(place: Site, names: ImageNames, progress: Progress) -> None:
-    with progress.step("Helm installs the chart") as say:
-        release.install(place, names, say)
+    with progress.step("Helm installs the chart"):
+        release.install(place, names)
 
 
 def serve_one(place: Site, progress: Progress) -> None:
@@ -93,7 +91,8 @@ def autoscale(place: Site, progress: Progress) -> None:
     endpoint = place.endpoint(service)
     try:
         with service.watch() as watch:
-            answers = _load_until_settled(endpoint, watch, progress)
+            target = Target(url=endpoint.url, model=service.model)
+            answers = _load_until_settled(target, watch, progress)
             with progress.step("no load: back to 1") as say:
                 _settle(watch, 1, 0.0, say)
             seen = watch.seen
@@ -102,23 +101,29 @@ def autoscale(place: Site, progress: Progress) -> None:
     entries = [*timeline.changes(seen), *timeline.decisions(seen), *timeline.events(service.events())]
     timeline.show(progress.console, entries, started_s)
     progress.line(str(answers))
-    if answers.answered != answers.requests:
-        raise DemoError(f"{answers.requests - answers.answered} requests were not answered in full: {answers.faults}")
 
 
-def _load_until_settled(endpoint: Endpoint, watch: Watch, progress: Progress) -> Summary:
-    target = Target(url=endpoint.url, model="autoscaled")
+def _check(answers: Sequence[Answer]) -> None:
+    for answer in answers:
+        if answer.fault is not None:
+            raise DemoError(f"request {answer.number} was not answered in full: {answer.fault} {answer.detail}")
+
+
+def _load_until_settled(target: Target, watch: Watch, progress: Progress) -> Summary:
     with Load.start(LoadPlan(target=target, ask=numbered(ANSWER_TOKENS), clients=CLIENTS)) as load:
         with progress.step(f"{CLIENTS} steady clients, until {SETTLED_REPLICAS} replicas hold") as say:
-            _settle(watch, SETTLED_REPLICAS, HELD_S, say)
-        return summary(load.wait(120))
+            _settle(watch, SETTLED_REPLICAS, HELD_S, say, load)
+        answers = load.wait(120)
+        _check(answers)
+        return summary(answers)
 
 
-def _settle(watch: Watch, replicas: int, held_s: float, say: Say) -> None:
+def _settle(watch: Watch, replicas: int, held_s: float, say: Say, load: Load | None = None) -> None:
     """Wait until the service has so many ready replicas, wants as many, and both held for `held_s`.
 
     Raises:
         TimeoutError: with the last decision's words.
+        DemoError: a request of `load` was not answered.
     """
     deadline_s, since_s, told = time.monotonic() + SCALE_TIMEOUT_S, None, ""
     while since_s is None or time.monotonic() - since_s < held_s:
@@ -128,6 +133,8 @@ def _settle(watch: Watch, replicas: int, held_s: float, say: Say) -> None:
             told = words
         settled = is_ready(body, replicas) and not body["status"].get("drainingReplicas")
         since_s = (since_s or time.monotonic()) if settled and _desired(body) == replicas else None
+        if load is not None:
+            _check(load.answers)
         if time.monotonic() > deadline_s:
             raise TimeoutError(f"not at {replicas} replicas after {SCALE_TIMEOUT_S:.0f} s: {words}")
         time.sleep(0.2)

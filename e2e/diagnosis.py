@@ -8,6 +8,7 @@ from e2e.service import KIND
 
 SYSTEM_NAMESPACE = "pagefleet-system"
 _TIMEOUT_S = 30
+_BY_TIME = "--sort-by=.metadata.creationTimestamp"
 
 
 def _answers(kubectl: Kubectl, *argv: str) -> str:
@@ -24,7 +25,7 @@ def sections(kubectl: Kubectl, log_lines: int) -> Iterator[tuple[str, str]]:
     yield "resources", _answers(kubectl, "get", KIND, "-o", "wide")
     yield "pods", _answers(kubectl, "get", "pods", "-o", "wide")
     yield "operator pods", _answers(system, "get", "pods", "-o", "wide")
-    yield "events", _answers(kubectl, "get", "events", "--sort-by=.metadata.creationTimestamp")
+    yield "events", _answers(kubectl, "get", "events", "--field-selector=involvedObject.kind!=Node", _BY_TIME)
     yield "status", _answers(kubectl, "get", KIND, "-o", "yaml")
     tail = f"--tail={log_lines}"
     for name in _answers(system, "get", "pods", "-o", "name").split():

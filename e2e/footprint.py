@@ -5,8 +5,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Self
 
-from e2e.cluster.host import SYSCTLS, run
+from e2e.cluster.host import run
 
+# what a kubelet would like to have, for the whole machine
+_SYSCTLS = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward")
 _BOX_PROCESSES = ("hyperkube", "containerd", "containerd-shim-runc-v2", "coredns", "runc", "pause", "prometheus")
 
 
@@ -33,7 +35,7 @@ class Footprint:
             namespaces=frozenset(_namespaces()),
             control_groups=frozenset(str(path) for path in Path("/sys/fs/cgroup").glob("*/*") if path.is_dir()),
             packet_filter=frozenset(line.split("[")[0] for line in run("iptables-save").splitlines()),
-            sysctls=frozenset(f"{name}={Path('/proc/sys', name).read_text().strip()}" for name in SYSCTLS),
+            sysctls=frozenset(f"{name}={Path('/proc/sys', name).read_text().strip()}" for name in _SYSCTLS),
         )
 
     def left_behind(self, after: "Footprint") -> list[str]:

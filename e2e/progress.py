@@ -1,5 +1,6 @@
 """What a long command shows while it works: a spinner on a terminal, plain lines elsewhere."""
 
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,6 +9,9 @@ from typing import IO
 
 from rich.console import Console
 from rich.markup import escape
+
+_CLOCK = re.compile(r"^\[ *\d+ s\] ")
+"""The cluster's own tool tells its time too; one clock is enough."""
 
 Say = Callable[[str], None]
 """Tells what a step is doing right now."""
@@ -73,7 +77,7 @@ def run_tool(argv: Sequence[str], say: Say, environment: Mapping[str, str] | Non
             for line in process.stdout:
                 lines.append(line)
                 if line.strip():
-                    say(line.rstrip())
+                    say(_CLOCK.sub("", line.rstrip()))
         except BaseException:  # an interrupted step takes its tool with it
             process.terminate()
             raise

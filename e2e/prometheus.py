@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 import time
 import urllib.error
 import urllib.parse
@@ -11,11 +12,12 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from dashboards.prometheus import file_scrape_config
 from e2e.cluster.processes import Processes
 from e2e.service import get_json
 
 ADDRESS = "127.0.0.1:16490"
-_NAME = "prometheus"
+_NAME, _DISCOVERY = "prometheus", "discovery"
 
 
 class Sample(NamedTuple):
@@ -37,23 +39,29 @@ class Prometheus:
         self.url = f"http://{address}"
         self._processes = Processes(folder / "processes", folder / "log")
 
-    def start(self, scrape_config: Mapping[str, Any], timeout_s: float = 20) -> None:
-        """Start it, or leave it when it runs.
+    def start(self, kubeconfig: Path, scrape_interval_s: float, timeout_s: float = 20) -> None:
+        """Start it, or leave it when it runs. A process of its own tells it of pods, as Debian's cannot ask.
 
         Raises:
             PrometheusError: it is not installed or not ready in time; the text ends with its log.
         """
-        if self._processes.running(_NAME):
-            return
         binary = shutil.which("prometheus")
         if binary is None:
             raise PrometheusError("Prometheus is missing: apt-get install prometheus")
-        self._folder.mkdir(parents=True, exist_ok=True)
-        config = self._folder / "prometheus.yml"
-        config.write_text(yaml.safe_dump(dict(scrape_config), sort_keys=False))
-        listen = self.url.removeprefix("http://")
-        argv = [binary, f"--config.file={config}", f"--storage.tsdb.path={self._folder / 'data'}"]
-        self._processes.start(_NAME, [*argv, f"--web.listen-address={listen}", "--log.level=warn"])
+        targets = self._folder / "targets"
+        targets.mkdir(parents=True, exist_ok=True)
+        if not self._processes.running(_DISCOVERY):
+            words = ["-m", "dashboards.discovery", f"--kubeconfig={kubeconfig}", f"--folder={targets}"]
+            self._processes.start(_DISCOVERY, [sys.executable, *words])
+        if not self._processes.running(_NAME):
+            config = self._folder / "prometheus.yml"
+            config.write_text(yaml.safe_dump(file_scrape_config(targets, scrape_interval_s), sort_keys=False))
+            data, listen = self._folder / "data", self.url.removeprefix("http://")
+            words = [f"--config.file={config}", f"--storage.tsdb.path={data}", f"--web.listen-address={listen}"]
+            self._processes.start(_NAME, [binary, *words, "--log.level=warn"])
+        self._wait_until_ready(timeout_s)
+
+    def _wait_until_ready(self, timeout_s: float) -> None:
         deadline_s = time.monotonic() + timeout_s
         while not self._ready():
             if time.monotonic() > deadline_s or not self._processes.running(_NAME):
@@ -62,7 +70,7 @@ class Prometheus:
 
     def stop(self) -> None:
         """Stop it and delete its data; without one it does nothing."""
-        self._processes.kill(_NAME, grace_s=5)
+        self._processes.kill(_NAME, _DISCOVERY)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _ready(self) -> bool:

@@ -27,25 +27,29 @@ def values(names: ImageNames, replicas: int) -> Mapping[str, object]:
     }
 
 
-def install(site: Site, names: ImageNames, say: Say, replicas: int = 1, timeout_s: int = 120) -> None:
+def install(site: Site, names: ImageNames, replicas: int = 1, timeout_s: int = 120) -> None:
     """Install or upgrade the release and wait until the operator is ready.
 
     Raises:
         ToolFailed: Helm fails, or the operator is not ready in time.
     """
-    _clear_interrupted(site, say)
+    _clear_interrupted(site)
     words = ["upgrade", "--install", NAME, str(CHART), f"--namespace={SYSTEM_NAMESPACE}", "--create-namespace"]
     given = [f"--set-json={key}={json.dumps(value)}" for key, value in values(names, replicas).items()]
-    run_tool([site.helm, *words, *given, "--wait", f"--timeout={timeout_s}s"], say, site.kubectl.environment)
+    run_tool([site.helm, *words, *given, "--wait", f"--timeout={timeout_s}s"], _quietly, site.kubectl.environment)
 
 
-def _clear_interrupted(site: Site, say: Say) -> None:
+def _clear_interrupted(site: Site) -> None:
     """Helm refuses every operation on a release whose latest one was interrupted. The CRD stays."""
     status = [site.helm, "status", NAME, f"--namespace={SYSTEM_NAMESPACE}", "-o", "json"]
     result = subprocess.run(status, env=site.kubectl.environment, capture_output=True, text=True, check=False)
     if result.returncode == 0 and json.loads(result.stdout)["info"]["status"].startswith("pending"):
         undo = [site.helm, "uninstall", NAME, f"--namespace={SYSTEM_NAMESPACE}", "--wait"]
-        run_tool(undo, say, site.kubectl.environment)
+        run_tool(undo, _quietly, site.kubectl.environment)
+
+
+def _quietly(_line: str) -> None:
+    """Helm prints the chart's notes, which tell what the caller is about to do anyway."""
 
 
 def uninstall(site: Site, say: Say) -> None:

@@ -72,6 +72,12 @@ class Service:
         return found
 
     @property
+    def model(self) -> str:
+        """The model name that its clients use."""
+        name: str = self.object()["spec"]["model"].get("servedName") or self.name
+        return name
+
+    @property
     def status(self) -> Json:
         status: Json = self.object().get("status", {})
         return status

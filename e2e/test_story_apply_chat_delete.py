@@ -14,7 +14,7 @@ from e2e.service import KIND, Service, is_ready, wait_for
 from e2e.sites import BoxSite
 from pagefleet_api import labels
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 READY_S = 90
 
@@ -59,7 +59,7 @@ def test_kubectl_get_shows_the_columns(service: Service) -> None:
 
 def test_kubectl_wait_and_the_category_all_know_it(service: Service) -> None:
     service.kubectl.run("wait", "--for=condition=Ready", "--timeout=5s", "infs/smollm2")
-    assert f"{KIND}/smollm2" in service.kubectl.run("get", "all", "-o", "name")
+    assert "inferenceservice.pagefleet.io/smollm2" in service.kubectl.run("get", "all", "-o", "name")
 
 
 def test_the_users_object_carries_nothing_of_ours(service: Service) -> None:

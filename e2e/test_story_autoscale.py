@@ -56,7 +56,7 @@ def run(place: BoxSite, kubectl: Kubectl, prometheus: Prometheus) -> Iterator[Ru
     url = service.cluster_url()
     time.sleep(3)  # Prometheus finds the pod before its first request
     started_wall_s = time.time()
-    plan = LoadPlan(target=Target(url=lambda: url, model="autoscaled"), ask=numbered(TOKENS), clients=CLIENTS)
+    plan = LoadPlan(target=Target(url=lambda: url, model=service.model), ask=numbered(TOKENS), clients=CLIENTS)
     with service.watch() as watch, service.watch_deployment() as deployment, Load.start(plan) as load:
         settled = watch.until(lambda body: is_ready(body, REPLICAS), 120)
         time.sleep(max(settled.at_s + HELD_S - time.monotonic(), 0))

@@ -13,7 +13,7 @@ from e2e.operator_pods import kill_container
 from e2e.service import Service, condition, is_ready, pod_load, wait_for
 from e2e.sites import BoxSite
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 STREAMS = 24
 TOKENS = 120

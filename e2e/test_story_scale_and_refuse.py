@@ -9,7 +9,7 @@ from e2e.kubectl import Kubectl
 from e2e.service import KIND, Service
 from e2e.sites import BoxSite
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
 def bad(**spec: Any) -> dict[str, Any]:
