@@ -29,7 +29,7 @@ class ProcessRecord(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "ProcessRecord":
-        """The inverse of `dump`; ValueError or KeyError when the text is something else."""
+        """The inverse of `dump`; ValueError, KeyError or TypeError when the text is something else."""
         fields = json.loads(text)
         return cls(int(fields["pid"]), fields["boot"], int(fields["start_ticks"]), tuple(fields["argv"]))
 
@@ -91,7 +91,7 @@ class Processes:
     def recorded(self, name: str) -> ProcessRecord | None:
         try:
             return ProcessRecord.parse((self._records / name).read_text())
-        except (FileNotFoundError, ValueError, KeyError):
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
 
     def running(self, name: str) -> ProcessRecord | None:
@@ -131,7 +131,9 @@ class Processes:
             record = observe(pid)
         if record is None:
             raise BoxError(f"{name} ended at once:\n{self.log_tail(name)}")
-        (self._records / name).write_text(record.dump())
+        partial = self._logs / f"{name}.record"
+        partial.write_text(record.dump())
+        partial.replace(self._records / name)  # whole or not at all: it is all that leads back to the process
         return pid
 
     def kill(self, *names: str) -> None:
