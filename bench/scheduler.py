@@ -2,17 +2,19 @@
 
     python bench/scheduler.py
 
-The scheduler runs between two steps of the model on every step, so its time is lost to the GPU. CPU time
-of one thread, best of several rounds; inputs are in the line.
+The scheduler runs between two steps of the model, so its time is lost to the GPU. CPU time of one thread:
+median and 99th percentile over the steps, the least of a few rounds for admission and the pool; inputs are
+in the line. A turn is the whole of the core's loop with a runner that costs nothing.
 """
 
 import json
 import platform
+import socket
 import sys
-from collections.abc import Callable
 from time import process_time_ns
 
-from pagefleet_engine.core.channel import encode_frame
+from pagefleet_engine.core.channel import CoreChannel, encode_frame
+from pagefleet_engine.core.loop import CoreLoop
 from pagefleet_engine.kv.pool import BlockPool
 from pagefleet_engine.scheduler.admission import Capacity
 from pagefleet_engine.scheduler.fcfs import Scheduler
@@ -26,16 +28,6 @@ STEPS = 200
 ROUNDS = 5
 
 
-def best_us(action: Callable[[], None]) -> float:
-    """Microseconds of CPU time, the least of several rounds."""
-    times = []
-    for _ in range(ROUNDS):
-        start = process_time_ns()
-        action()
-        times.append(process_time_ns() - start)
-    return min(times) / 1000
-
-
 def results_for(plan: StepPlan) -> list[SequenceResult]:
     """A token for each sequence that asks for one."""
     return [
@@ -43,17 +35,17 @@ def results_for(plan: StepPlan) -> list[SequenceResult]:
     ]
 
 
-def decoding_scheduler() -> Scheduler:
-    """A scheduler with `RUNNING` requests past their prefill."""
-    scheduler = Scheduler(Capacity(32_768, NUM_BLOCKS, 50_000), RUNNING, 8192)
-    for request_id in range(RUNNING):
+def decoding_scheduler(running: int) -> Scheduler:
+    """A scheduler with `running` requests past their prefill."""
+    scheduler = Scheduler(Capacity(32_768, NUM_BLOCKS, 50_000), running, 8192)
+    for request_id in range(running):
         prompt = tuple((request_id * 31 + position) % 50_000 for position in range(PROMPT_TOKENS))
         scheduler.submit(
             Submit(request_id=request_id, prompt_token_ids=prompt, max_tokens=30_000, sampling=Sampling(seed=0))
         )
     while (plan := scheduler.schedule()) is not None:
         scheduler.complete(plan, results_for(plan))
-        if len(plan.sequences) == plan.batch_tokens == RUNNING:
+        if len(plan.sequences) == plan.batch_tokens == running:
             break
     scheduler.drain_events()
     return scheduler
@@ -61,7 +53,7 @@ def decoding_scheduler() -> Scheduler:
 
 def decode_costs() -> dict[str, float]:
     """Microseconds for each part of a pure decode step of `RUNNING` sequences."""
-    scheduler = decoding_scheduler()
+    scheduler = decoding_scheduler(RUNNING)
     spent: dict[str, list[int]] = {"schedule": [], "complete": [], "deliver": []}
     for _ in range(STEPS):
         begin = process_time_ns()
@@ -102,6 +94,37 @@ def admission_us() -> float:
     return min(times) / 1000
 
 
+class NullRunner:
+    """A runner that costs nothing: it looks its answer up."""
+
+    num_blocks = NUM_BLOCKS
+
+    def __init__(self) -> None:
+        self._answers: list[SequenceResult] = []
+
+    def execute(self, plan: StepPlan) -> list[SequenceResult]:
+        """Token 7 for all."""
+        if len(self._answers) != len(plan.sequences):
+            self._answers = results_for(plan)
+        return self._answers
+
+
+def turn_us(running: int) -> float:
+    """Microseconds of a whole turn of the core's loop, socket included, at `running` decodes (median)."""
+    core, api = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    scheduler = decoding_scheduler(running)
+    loop = CoreLoop(CoreChannel(core), scheduler, NullRunner())
+    times = []
+    for _ in range(STEPS):
+        start = process_time_ns()
+        loop.turn()
+        times.append(process_time_ns() - start)
+        api.recv(1 << 20)
+    core.close()
+    api.close()
+    return sorted(times)[STEPS // 2] / 1000
+
+
 def pool_ns() -> dict[str, float]:
     """Nanoseconds per block of each pool operation."""
     pool = BlockPool(NUM_BLOCKS)
@@ -140,6 +163,8 @@ def main() -> None:
         "steps": STEPS,
         "python": platform.python_version(),
         **decode_costs(),
+        "turn_p50_us": round(turn_us(RUNNING), 1),
+        "turn_of_one_p50_us": round(turn_us(1), 1),
         "admission_us": round(admission_us(), 1),
         **pool_ns(),
     }

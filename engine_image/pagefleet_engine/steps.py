@@ -24,8 +24,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 class SequenceStep(msgspec.Struct, frozen=True, kw_only=True):
     """One sequence's share of a step: compute `token_ids` at positions `start`, `start + 1`, …
 
-    `block_table` covers positions 0 .. start + len(token_ids) - 1, 16 tokens a block. With `sample` the
-    logits after the last token give the next one; without it the chunk ends inside the prompt.
+    `block_table` covers at least positions 0 .. start + len(token_ids) - 1, 16 tokens a block. With
+    `sample` the logits after the last token give the next one; without it the chunk ends inside the prompt.
     `prompt_logprobs` asks, for each computed position whose next token is known, for that token's
     log-probability; `next_prompt_token` is the token after the chunk when it is still the prompt's.
     """

@@ -46,11 +46,13 @@ class CoreLoop:
 
     def turn(self) -> None:
         """Hear what there is, compute one step if anybody can run, tell what came of it."""
-        timeout_s = 0.0 if self._scheduler.has_work else HEARTBEAT_INTERVAL_S
-        for message in self._channel.receive(timeout_s):
+        idle = not self._scheduler.has_work
+        messages = self._channel.receive(HEARTBEAT_INTERVAL_S if idle else 0.0)
+        for message in messages:
             self._hear(message)
+        if idle and not messages and not self._checked:
+            self._check()
         times = self._step()
-        self._check_when_idle()
         events = self._scheduler.drain_events()
         self._channel.send(StepReport(events=events, status=self._status(), times=times))
 
@@ -101,10 +103,8 @@ class CoreLoop:
         self._failed_in_a_row = 0
         return results
 
-    def _check_when_idle(self) -> None:
-        """Compare the KV books once after work has ended, when nobody waits for the time it takes."""
-        if self._checked or self._scheduler.has_work:
-            return
+    def _check(self) -> None:
+        """Compare the KV books once after work has ended, when for a while nobody has asked for anything."""
         self._checked = True
         found = self._scheduler.check()
         self._blocks_leaked = found.leaked_blocks
