@@ -1,6 +1,6 @@
 """The operator's own metrics, registered from the contract."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
 from pagefleet_api.metrics import OPERATOR, SERVICE, Kind, Metric, Operator
 
@@ -11,6 +11,7 @@ class Metrics:
     """Every family of `pagefleet_api.metrics.OPERATOR`, in a registry of its own."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the contract has no `_created` series
         self._registry = CollectorRegistry()
         self._families = {metric.name: _family(metric, self._registry) for metric in OPERATOR}
         self._series: dict[tuple[str, str], set[tuple[str, tuple[str, ...]]]] = {}

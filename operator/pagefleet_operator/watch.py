@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol
 
 import aiohttp
@@ -89,7 +89,6 @@ class Watch:
 
         take_signals: puts the program's own signal handlers back, as kopf replaces them.
         """
-        ignored = asyncio.all_tasks()
         tasks = await kopf.spawn_tasks(
             registry=self._registry(login),
             settings=kopf_settings(self._settings.timings),
@@ -100,7 +99,7 @@ class Watch:
             stop_flag=stop,
         )
         take_signals()
-        await kopf.run_tasks(tasks, ignored=ignored)
+        await _until_one_ends(tasks)
 
     async def keep_in_step(self) -> None:
         """Wait for the first full cache, then look for objects that went unnoticed: after each listing that
@@ -184,6 +183,19 @@ class Watch:
             self._listed_again.set()
         if owner is not None:
             self._changed(owner)
+
+
+async def _until_one_ends(tasks: Collection["asyncio.Task[Any]"]) -> None:
+    """Like `kopf.run_tasks`, which in the end also waits for every task that is not kopf's, an open probe for one."""
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
 
 
 class CappedBackoff:

@@ -1,0 +1,191 @@
+"""Pods without nodes: a thread plays kubelet and engine for every pod that the real controllers make.
+
+Each pod gets a loopback address of its own, on which a tiny engine answers `/load`, `/drain` and `/undrain` on the
+admin port, so the operator under test runs as it is.
+"""
+
+import contextlib
+import itertools
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from pagefleet_api import labels
+from tests.pagefleet_operator.apiserver.api import Api, ApiRefusal, Json
+
+_ADDRESSES = itertools.count(1)
+
+
+class Engine:
+    """One fake engine; a test sets its numbers or its misbehaviour."""
+
+    def __init__(self, address: str, max_num_seqs: int) -> None:
+        self.address, self.max_num_seqs = address, max_num_seqs
+        self.running = self.waiting = self.blocks_used = 0
+        self.draining = False
+        self.garbage: bytes | None = None
+        self.status = 200
+        self.told: list[str] = []
+        self._server = ThreadingHTTPServer((address, labels.ADMIN_PORT), _handler(self))
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+
+    def load(self) -> bytes:
+        """What `/load` answers."""
+        if self.garbage is not None:
+            return self.garbage
+        answer = {
+            "state": "draining" if self.draining else "ready",
+            "running": self.running,
+            "waiting": self.waiting,
+            "maxNumSeqs": self.max_num_seqs,
+            "blockSize": 16,
+            "blocksUsed": self.blocks_used,
+            "blocksTotal": 1000,
+            "queuedPromptTokens": 0,
+            "secondsSinceLastStep": 0.0,
+        }
+        return json.dumps(answer).encode()
+
+    def close(self) -> None:
+        """The process is gone: connections are refused."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _handler(engine: Engine) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._answer(engine.status, engine.load())
+
+        def do_POST(self) -> None:
+            verb = self.path.strip("/")
+            engine.told.append(verb)
+            engine.draining = verb == "drain"
+            self._answer(200, b"{}")
+
+        def _answer(self, status: int, body: bytes) -> None:
+            with contextlib.suppress(OSError):
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+    return Handler
+
+
+class Fleet:
+    """Kubelet of one namespace. `start_delay_s` is how long a pod takes from its creation to readiness."""
+
+    def __init__(self, api: Api, namespace: str, *, start_delay_s: float = 0.2, max_num_seqs: int = 8) -> None:
+        self.engines: dict[str, Engine] = {}
+        self.seen: set[str] = set()
+        self.deleted: list[str] = []
+        self.start_delay_s = start_delay_s
+        self._api, self._namespace, self._max_num_seqs = api, namespace, max_num_seqs
+        self._born: dict[str, float] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> "Fleet":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        for engine in list(self.engines.values()):
+            engine.close()
+
+    def pods(self) -> list[Json]:
+        """Pods that are not on their way out, by name."""
+        pods = self._api.list("pods", self._namespace)
+        return sorted((pod for pod in pods if "deletionTimestamp" not in pod["metadata"]), key=_name)
+
+    def serving(self) -> list[str]:
+        """Names of ready pods that the Service selects."""
+        return [_name(pod) for pod in self.pods() if _ready(pod) and _label(pod) == labels.SERVING_TRUE]
+
+    def set_load(self, *, running: int = 0, waiting: int = 0, blocks_used: int = 0) -> None:
+        """The same load on every engine that there is."""
+        for engine in list(self.engines.values()):
+            engine.running, engine.waiting, engine.blocks_used = running, waiting, blocks_used
+
+    def share(self, clients: int) -> None:
+        """A closed loop of so many clients, spread evenly over the pods that serve."""
+        serving = [self.engines[name] for name in self.serving() if name in self.engines]
+        for number, engine in enumerate(serving):
+            mine = clients // len(serving) + (1 if number < clients % len(serving) else 0)
+            engine.running = min(mine, engine.max_num_seqs)
+            engine.waiting = mine - engine.running
+            engine.blocks_used = engine.running * 20
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.1):
+            with contextlib.suppress(ApiRefusal, OSError):
+                self._tick()
+
+    def _tick(self) -> None:
+        pods = {_name(pod): pod for pod in self._api.list("pods", self._namespace)}
+        for name in [name for name in self.engines if name not in pods]:
+            self.engines.pop(name).close()
+            self.deleted.append(name)
+        for name, pod in pods.items():
+            self.seen.add(name)
+            self._tend(name, pod)
+
+    def _tend(self, name: str, pod: Json) -> None:
+        born_s = self._born.setdefault(name, time.monotonic())
+        if name not in self.engines and time.monotonic() - born_s < self.start_delay_s:
+            return
+        if name not in self.engines:
+            number = next(_ADDRESSES)
+            self.engines[name] = Engine(f"127.7.{number // 250}.{number % 250 + 1}", self._max_num_seqs)
+        engine = self.engines[name]
+        if pod.get("status", {}).get("podIP") != engine.address or _ready(pod) == engine.draining:
+            self._report(name, engine)
+
+    def _report(self, name: str, engine: Engine) -> None:
+        ready = "False" if engine.draining else "True"
+        status = {
+            "phase": "Running",
+            "podIP": engine.address,
+            "podIPs": [{"ip": engine.address}],
+            "conditions": [
+                {"type": "PodScheduled", "status": "True"},
+                {"type": "ContainersReady", "status": ready},
+                {"type": "Ready", "status": ready},
+            ],
+            "containerStatuses": [
+                {
+                    "name": labels.CONTAINER,
+                    "image": "fake",
+                    "imageID": "fake",
+                    "ready": not engine.draining,
+                    "started": True,
+                    "restartCount": 0,
+                    "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+                }
+            ],
+        }
+        self._api.merge("pods", self._namespace, name, {"status": status}, "status")
+
+
+def _name(pod: Json) -> str:
+    return str(pod["metadata"]["name"])
+
+
+def _label(pod: Json) -> str | None:
+    return (pod["metadata"].get("labels") or {}).get(labels.SERVING)
+
+
+def _ready(pod: Json) -> bool:
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

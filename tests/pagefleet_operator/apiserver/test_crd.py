@@ -1,0 +1,97 @@
+"""The CRD as a real API server takes it."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from tests.pagefleet_operator.apiserver.api import Api, ApiRefusal, Json
+from tests.pagefleet_operator.apiserver.operators import example, service
+
+pytestmark = pytest.mark.apiserver
+
+_SCALING = {"maxReplicas": 3}
+
+
+def _with(namespace: str, path: str, value: Any) -> Json:
+    body = copy.deepcopy(service(namespace))
+    at = body["spec"]
+    *parents, last = path.split(".")
+    for name in parents:
+        at = at.setdefault(name, {})
+    at[last] = value
+    return body
+
+
+@pytest.mark.parametrize("name", ["smollm2", "autoscaled"])
+def test_every_example_is_accepted_under_strict_validation(api: Api, namespace: str, name: str) -> None:
+    created = api.create("inferenceservices", example(name, namespace), strict=True)
+    assert created["spec"]["replicas"] == 1
+
+
+def test_the_crd_is_established_without_complaints_about_its_schema(api: Api) -> None:
+    crd = api.get("customresourcedefinitions", None, "inferenceservices.pagefleet.io")
+    assert crd is not None
+    conditions = {condition["type"]: condition["status"] for condition in crd["status"]["conditions"]}
+    assert conditions["Established"] == "True"
+    assert conditions.get("NonStructuralSchema", "False") == "False"
+
+
+def test_an_unknown_field_is_refused_by_name_under_strict_validation(api: Api, namespace: str) -> None:
+    with pytest.raises(ApiRefusal, match=r'unknown field "spec.engine.maxNumSeq"'):
+        api.create("inferenceservices", _with(namespace, "engine.maxNumSeq", 3), strict=True)
+
+
+def test_an_unknown_field_is_pruned_otherwise(api: Api, namespace: str) -> None:
+    created = api.create("inferenceservices", _with(namespace, "engine.maxNumSeq", 3))
+    assert "maxNumSeq" not in created["spec"]["engine"]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("model.uri", "hf://org/name", "model.uri must be pkg://PACKAGE"),
+        ("engine.device", "cuda", "engine.device: cuda is not available"),
+        ("engine.kvCache", {}, "engine.kvCache.size is required"),
+        ("engine.kvCache.size", "lots", "engine.kvCache.size"),
+        ("autoscaling", {"minReplicas": 4, "maxReplicas": 3}, "minReplicas must not be above"),
+        ("autoscaling", {"minReplicas": 0, "maxReplicas": 3}, "minReplicas: 0 is not available"),
+        ("autoscaling", {}, "autoscaling.maxReplicas"),
+        (
+            "autoscaling",
+            {**_SCALING, "metrics": [{"type": "KVCacheUsage", "target": {"averageValue": "3"}}]},
+            "KVCacheUsage takes target.averageUtilization",
+        ),
+        (
+            "autoscaling",
+            {**_SCALING, "metrics": [{"type": "WaitingRequests", "target": {"averageValue": "0"}}]},
+            "averageValue must be above 0",
+        ),
+        ("rollout", {"maxSurge": 0, "maxUnavailable": "0%"}, "must not both be 0"),
+        ("replicas", -1, "spec.replicas"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_the_field_and_the_way_out(
+    api: Api, namespace: str, path: str, value: Any, words: str
+) -> None:
+    with pytest.raises(ApiRefusal) as refusal:
+        api.create("inferenceservices", _with(namespace, path, value))
+    assert refusal.value.status == 422
+    assert words in str(refusal.value)
+
+
+def test_the_scale_subresource_reads_and_writes_replicas(api: Api, namespace: str) -> None:
+    api.create("inferenceservices", service(namespace))
+    scale = api.call("GET", api.path("inferenceservices", namespace, "s") + "/scale")
+    assert scale["spec"]["replicas"] == 1
+    api.merge("inferenceservices", namespace, "s", {"spec": {"replicas": 4}}, "scale")
+    live = api.get("inferenceservices", namespace, "s")
+    assert live is not None
+    assert live["spec"]["replicas"] == 4
+
+
+def test_the_columns_that_kubectl_prints_are_there(api: Api, namespace: str) -> None:
+    crd = api.get("customresourcedefinitions", None, "inferenceservices.pagefleet.io")
+    assert crd is not None
+    columns = [column["name"] for column in crd["spec"]["versions"][0]["additionalPrinterColumns"]]
+    assert columns == ["Model", "Ready", "Replicas", "Targets", "Min", "Max", "URL", "Age"]

@@ -1,0 +1,46 @@
+"""`python -m tests.pagefleet_operator.golden`: writes what every example renders to, for a person to review."""
+
+import shutil
+from pathlib import Path
+
+import yaml
+
+from pagefleet_api.service import InferenceService
+from pagefleet_operator import render
+
+ROOT = Path(__file__).resolve().parents[3]
+EXAMPLES = ROOT / "examples"
+GOLDEN = Path(__file__).parent
+IMAGE = "registry.example/pagefleet-engine:1.0"
+
+
+def rendered(example: Path) -> dict[str, str]:
+    """File name → YAML of each child of an example, as it is on its first apply."""
+    body = yaml.safe_load(example.read_text(encoding="utf-8"))
+    body["metadata"] |= {"namespace": "default", "uid": "00000000-0000-4000-8000-000000000000", "generation": 1}
+    service = InferenceService.parse(body)
+    scaling = service.spec.autoscaling
+    choices = render.Choices(
+        replicas=service.spec.replicas if scaling is None else scaling.min_replicas,
+        image=render.pinned_image(service, None, IMAGE),
+        max_surge=1,
+        max_unavailable=0,
+    )
+    return {
+        f"{manifest['kind'].lower()}.yaml": yaml.safe_dump(manifest, sort_keys=False, width=100)
+        for manifest in render.manifests(service, choices)
+    }
+
+
+def main() -> None:
+    """Write every golden file anew."""
+    for example in sorted(EXAMPLES.glob("*.yaml")):
+        folder = GOLDEN / example.stem
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        for name, text in rendered(example).items():
+            (folder / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
