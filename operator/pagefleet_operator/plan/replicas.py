@@ -152,7 +152,7 @@ def plan_replicas(
         undrain=tuple(Undrain(pod) for pod in back),
         drain=(*_without_start(draining, drains, view), *drains),
         release=releases,
-        tell=_to_tell(serving, draining, {pod.uid for pod in back} | {drain.pod.uid for drain in drains}, view),
+        tell=_to_tell(serving, staying, {pod.uid for pod in back} | {drain.pod.uid for drain in drains}, view),
         events=_events(back, drains, releases, view),
         draining=len(draining),
     )
@@ -182,18 +182,26 @@ def _to_drain(wanted: int, serving: list[Pod], view: _View) -> tuple[Drain, ...]
 
 
 def _finished(pod: Pod, view: _View, drain_timeout_s: float) -> Release | None:
-    """The end of a drain: nothing in flight in a sample from after the flip, a dead container, or the timeout."""
+    """The end of a drain: a draining engine with nothing in flight, a dead container, or the timeout.
+
+    An idle engine that does not know that it drains is told again, not released: it is ready, and its
+    ReplicaSet would take a draining pod in its place.
+    """
     took_s = view.drained_s(pod)
     if pod.leaving or took_s is None:
         return None
     sample = view.fresh(pod)
     if not pod.started or (pod.problem is not None and pod.problem.reason in _DEAD):
         return Release(pod, took_s)
-    if sample is not None and sample.load.in_flight == 0 and sample.age_s(view.now) + SETTLE_S <= took_s:
+    if sample is not None and _dry(sample) and sample.age_s(view.now) + SETTLE_S <= took_s:
         return Release(pod, took_s)
     if took_s >= drain_timeout_s:
         return Release(pod, took_s, None if sample is None else sample.load.in_flight)
     return None
+
+
+def _dry(sample: Sample) -> bool:
+    return sample.load.state is EngineState.DRAINING and sample.load.in_flight == 0
 
 
 def _without_start(draining: list[Pod], drains: tuple[Drain, ...], view: _View) -> list[Drain]:
@@ -204,10 +212,13 @@ def _without_start(draining: list[Pod], drains: tuple[Drain, ...], view: _View) 
     return [Drain(pod, started) for pod in lost]
 
 
-def _to_tell(serving: list[Pod], draining: list[Pod], told: set[str], view: _View) -> tuple[Tell, ...]:
-    """Engines whose own state differs from the label: a call was lost, or the engine started anew."""
+def _to_tell(serving: list[Pod], out: list[Pod], told: set[str], view: _View) -> tuple[Tell, ...]:
+    """Engines whose own state differs from the label: a call was lost, or the engine started anew.
+
+    A leaving engine too: one that is ready would outlive a serving pod that is not.
+    """
     wrong = [
-        *((pod, True) for pod in draining if _state(pod, view) is EngineState.READY),
+        *((pod, True) for pod in out if _state(pod, view) is EngineState.READY),
         *((pod, False) for pod in serving if _state(pod, view) is EngineState.DRAINING),
     ]
     return tuple(Tell(pod, drain) for pod, drain in wrong if pod.uid not in told)
