@@ -29,7 +29,8 @@ TOTALS = Row(
     (
         _total(
             "Requests",
-            "Accepted requests that ended, however they ended. Compare it with what your clients counted.",
+            "Accepted requests that ended, however they ended; n answers to one prompt count as n. Compare it with "
+            "what your clients counted.",
             total(Engine.REQUESTS),
             NEUTRAL,
         ),
