@@ -5,12 +5,11 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from pagefleet_engine.runner import sampler  # noqa: E402
-from pagefleet_engine.runner.sampler import Choice, Draw, choose, token_logprobs  # noqa: E402
-from pagefleet_engine.steps import Sampling  # noqa: E402
+from pagefleet_engine.runner import sampler
+from pagefleet_engine.runner.sampler import Choice, Draw, choose, token_logprobs
+from pagefleet_engine.steps import Sampling
 
 pytestmark = pytest.mark.torch
 CHI_SQUARE_7 = 24.32

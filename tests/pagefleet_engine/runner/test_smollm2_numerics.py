@@ -1,10 +1,9 @@
 """The real small model against transformers on the same weights."""
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from tests.pagefleet_engine.runner import references, step_driver  # noqa: E402
+from tests.pagefleet_engine.runner import references, step_driver
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 ANSWER_TOKENS = 64

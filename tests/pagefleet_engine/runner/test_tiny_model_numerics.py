@@ -5,16 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
-torch = pytest.importorskip("torch")
-
-from transformers import AutoModelForCausalLM  # noqa: E402
-
-from pagefleet_engine.models.config import read_config  # noqa: E402
-from pagefleet_engine.models.source import resolve  # noqa: E402
-from pagefleet_engine.runner.torch_runner import TorchRunner  # noqa: E402
-from tests.pagefleet_engine.runner import references, step_driver  # noqa: E402
-from tests.pagefleet_engine.tiny_model import TinyShape, write_tiny_model  # noqa: E402
+from pagefleet_engine.models.config import read_config
+from pagefleet_engine.models.source import resolve
+from pagefleet_engine.runner.torch_runner import TorchRunner
+from tests.pagefleet_engine.runner import references, step_driver
+from tests.pagefleet_engine.tiny_model import TinyShape, write_tiny_model
 
 pytestmark = pytest.mark.torch
 ANSWER_TOKENS = 64
