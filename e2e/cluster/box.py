@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from e2e.cluster import control, host, node, node_images, pki
+from e2e.cluster import control, host, images, node, node_images, pki
 from e2e.cluster.binaries import cached_binaries
 from e2e.cluster.errors import BoxError
 from e2e.cluster.kube import ApiServer
@@ -156,6 +156,8 @@ class Box:
         fresh = [name for name in names if not self.processes.running(name)]
         # a name that the server knows already may look ready from its last life
         stale_until = {name: dt.datetime.now(dt.UTC) for name in fresh if server.get(f"/api/v1/nodes/{name}")}
+        if fresh:  # without the pause image no pod starts
+            images.build(self.folders.root.parent, ("pause",), lambda words: None)
         for name in fresh:
             node_images.plant(self._node(name), self.folders)
             node.start(self._node(name), self.folders, self.processes, self.bin("hyperkube"))

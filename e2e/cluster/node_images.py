@@ -42,8 +42,14 @@ def load(target: NodeLayout, folders: Folders, processes: Processes) -> list[str
     except OSError as error:
         raise BoxError(f"{target.name} does not start:\n{node.explain(target, processes)}") from error
     runtime = Runtime(target.name, socket)
-    new = outdated(images.built(folders.root.parent), runtime.listing())
+    listing = runtime.listing()
+    new = outdated(images.built(folders.root.parent), listing)
     if new:
+        for image in new:
+            if image.name in listing:
+                # a name keeps the layers that both versions share: the import takes the old version's away, and
+                # the garbage collector could then be faster than the unpacking of the new one
+                runtime.call("images", "tag", "--force", image.name, f"{image.name.rpartition(':')[0]}:previous")
         content = _store(target, folders) / "io.containerd.content.v1.content" / "blobs" / "sha256"
         runtime.load(new, images.blobs_folder(), present={path.name for path in content.glob("*")})
         for name in stale_names(runtime.listing()):

@@ -1,0 +1,114 @@
+"""The cluster in a box itself, as a second box beside any that runs: it starts, runs pods, recovers, leaves nothing."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.cluster import host
+from e2e.cluster.box import Box
+from e2e.cluster.configuration import PAUSE_IMAGE
+from e2e.cluster.layout import SELF_TEST
+from e2e.footprint import Footprint
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[Box]:
+    box = Box.at(tmp_path, SELF_TEST)
+    yield box
+    box.down()
+
+
+def run_pod(box: Box, node: str) -> None:
+    name = f"pause-on-{node}"
+    choice = f'--overrides={{"spec":{{"nodeName":"{node}","terminationGracePeriodSeconds":1}}}}'
+    created = box.kubectl("run", name, f"--image={PAUSE_IMAGE}", "--image-pull-policy=IfNotPresent", choice)
+    assert created.returncode == 0, created.stderr
+    ready = box.kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=60s")
+    assert ready.returncode == 0, ready.stderr
+
+
+def ready_nodes(box: Box) -> list[str]:
+    status = "{range .items[*]}{.metadata.name}={.status.conditions[?(@.type=='Ready')].status} {end}"
+    return box.kubectl("get", "nodes", f"--output=jsonpath={status}").stdout.split()
+
+
+def of_this_box(left: list[str], state: Path) -> list[str]:
+    """Other boxes may run and change on this machine; theirs bear other names and addresses."""
+    marks = (str(SELF_TEST.bridge), SELF_TEST.node_network, SELF_TEST.pod_network, SELF_TEST.service_cidr, str(state))
+    return [line for line in left if any(mark in line for mark in marks)]
+
+
+def commands_below(state: Path) -> list[str]:
+    """The command lines of all processes that name the state folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().decode(errors="replace").replace("\0", " ")
+        except OSError:  # it ended meanwhile
+            continue
+        if str(state) in words:
+            found.append(words)
+    return found
+
+
+def test_a_cluster_runs_pods_on_both_nodes_and_leaves_nothing_behind(box: Box, tmp_path: Path) -> None:
+    before = Footprint.of_host()
+    box.up(2)
+    assert ready_nodes(box) == ["node1=True", "node2=True"]
+    for node in box.nodes():
+        run_pod(box, node)
+    assert commands_below(tmp_path)
+    box.down()
+    after = Footprint.of_host()
+    assert of_this_box(before.left_behind(after), tmp_path) == []
+    assert before.sysctls == after.sysctls
+    assert commands_below(tmp_path) == []
+    assert not box.folders.root.exists()
+
+
+def test_a_cluster_whose_processes_were_all_killed_starts_over_what_is_left(box: Box) -> None:
+    box.up(2)
+    run_pod(box, "node2")
+    for name in box.processes.names():
+        record = box.processes.running(name)
+        assert record is not None
+        os.kill(record.pid, signal.SIGKILL)
+    assert not box.alive()
+    box.up(2)
+    assert ready_nodes(box) == ["node1=True", "node2=True"]
+    ready = box.kubectl("wait", "pod/pause-on-node2", "--for=condition=Ready", "--timeout=60s")
+    assert ready.returncode == 0, ready.stderr
+
+
+def test_a_cluster_comes_back_after_a_reboot_took_its_interfaces_and_control_groups(box: Box) -> None:
+    box.up(1)
+    box.processes.kill(*box.processes.names())
+    host.disconnect(box.layout)
+    host.remove_cgroup(box.layout.cgroup)
+    box.up(1)
+    assert ready_nodes(box) == ["node1=True"]
+
+
+def test_a_lost_node_returns_and_so_does_a_stopped_api_server(box: Box) -> None:
+    box.up(2)
+    box.kill_node("node2")
+    assert box.nodes() == ["node1"]
+    box.start_node("node2")
+    assert box.nodes() == ["node1", "node2"]
+    assert box.node_exec("node2", ["hostname"]).stdout == "node2\n"
+    box.stop_apiserver()
+    assert box.kubectl("get", "nodes", "--request-timeout=2s").returncode != 0
+    box.start_apiserver()
+    assert ready_nodes(box) == ["node1=True", "node2=True"]
+
+
+def test_a_running_cluster_is_left_as_it_is(box: Box) -> None:
+    box.up(1)
+    before = {name: box.processes.recorded(name) for name in box.processes.names()}
+    box.up(1)
+    assert {name: box.processes.recorded(name) for name in box.processes.names()} == before
