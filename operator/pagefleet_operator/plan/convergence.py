@@ -18,8 +18,8 @@ Manifest = Mapping[str, Any]
 
 _IDENTITY = frozenset({"apiVersion", "kind"})
 _META_IDENTITY = frozenset({"name", "namespace"})
-_QUANTITIES = frozenset({"limits", "requests"})
-_QUANTITY = frozenset({"sizeLimit"})
+_QUANTITIES = frozenset({"limits", "requests", "sizeLimit"})
+"""Fields with quantities in or below them: the API server writes 1000m as 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,8 @@ def _our_fields(live: Body) -> Body | None:
 def _same(rendered: Any, live: Any, tree: Body, *, quantities: bool) -> bool:
     """One value: below a leaf of the tree it is ours as a whole, else part by part."""
     parts = {name: part for name, part in tree.items() if name != "."}
+    if _nothing(rendered):
+        return not parts
     if isinstance(rendered, Mapping) and isinstance(live, Mapping) and parts:
         return _same_map(rendered, live, parts, quantities=quantities)
     if isinstance(rendered, list) and isinstance(live, list) and parts:
@@ -105,18 +107,15 @@ def _same(rendered: Any, live: Any, tree: Body, *, quantities: bool) -> bool:
 
 
 def _same_map(rendered: Body, live: Body, tree: Body, *, quantities: bool) -> bool:
-    given = {name: value for name, value in rendered.items() if value is not None}
-    extra = {name for name in tree if name.startswith("f:")} - {f"f:{name}" for name in given}
-    return not extra and all(
-        _same(
-            value,
-            live.get(name),
-            tree[f"f:{name}"],
-            quantities=quantities or name in _QUANTITIES or name in _QUANTITY,
-        )
-        if f"f:{name}" in tree
-        else _nothing(value) and _nothing(live.get(name))
-        for name, value in given.items()
+    """A map whose fields are owned one by one; an empty value asks for nothing, so it need not be owned."""
+    given = {f"f:{name}": name for name, value in rendered.items() if value is not None}
+    if any(field not in given for field in tree if field.startswith("f:")):
+        return False
+    return all(
+        _same(rendered[name], live.get(name), tree[field], quantities=quantities or name in _QUANTITIES)
+        if field in tree
+        else _nothing(rendered[name])
+        for field, name in given.items()
     )
 
 

@@ -1,0 +1,223 @@
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from pagefleet_api.reasons import Reason
+from pagefleet_operator.observed import (
+    DeploymentView,
+    Observed,
+    Pod,
+    PodProblem,
+    Progress,
+    Sample,
+    format_second,
+    format_time,
+    parse_time,
+)
+from tests.pagefleet_operator.plan.build import at, load
+
+DEADLINE = "ProgressDeadlineExceeded"
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+STAMP = "2026-01-01T00:00:00Z"
+
+
+def body(status: dict[str, Any], **meta: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "p", "uid": "u", "labels": {"pagefleet.io/serving": "true"}, **meta}, "status": status}
+
+
+def engine(state: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    scheduled = {"type": "PodScheduled", "status": "True"}
+    status = {"name": "engine", "state": state or {}, **more}
+    return {"conditions": [scheduled], "containerStatuses": [{"name": "sidecar"}, status]}
+
+
+def test_an_empty_pod_is_readable() -> None:
+    pod = Pod.from_object({})
+    assert (pod.name, pod.serving, pod.ready, pod.active) == ("", False, False, True)
+    assert pod.problem == PodProblem(Reason.STARTING, "waits for the scheduler")
+
+
+def test_every_field_of_a_serving_pod_is_read() -> None:
+    status = engine({"running": {"startedAt": STAMP}}, started=True, restartCount=2)
+    status["conditions"].append({"type": "Ready", "status": "True"})
+    found = Pod.from_object(
+        body(
+            {**status, "podIP": "10.0.0.7"},
+            creationTimestamp=STAMP,
+            labels={"pagefleet.io/serving": "true", "pod-template-hash": "abc"},
+        )
+    )
+    assert found == Pod(
+        name="p",
+        uid="u",
+        ip="10.0.0.7",
+        created=MOMENT,
+        ready=True,
+        serving=True,
+        started=True,
+        template_hash="abc",
+        restarts=2,
+    )
+
+
+def test_a_drain_is_read_from_label_and_annotations() -> None:
+    def pod(cost: str) -> Pod:
+        notes = {"pagefleet.io/drain-started": STAMP, "controller.kubernetes.io/pod-deletion-cost": cost}
+        return Pod.from_object(body({}, labels={"pagefleet.io/serving": "false"}, annotations=notes))
+
+    assert (pod("-1000").draining, pod("-1000").leaving, pod("-1000").drain_started) == (True, False, MOMENT)
+    assert (pod("-2000").draining, pod("-2000").leaving) == (False, True)
+    assert (pod("many").draining, pod("many").deletion_cost) == (True, None)
+
+
+@pytest.mark.parametrize(
+    "gone", [body({"phase": "Failed"}), body({"phase": "Succeeded"}), body({}, deletionTimestamp=STAMP)]
+)
+def test_a_pod_that_is_gone_is_not_active(gone: dict[str, Any]) -> None:
+    assert not Pod.from_object(gone).active
+
+
+CRASH = {"terminated": {"exitCode": 1, "reason": "Error", "message": "model not found\n", "finishedAt": STAMP}}
+OOM = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "message"),
+    [
+        (
+            engine({"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}),
+            Reason.IMAGE_PULL_FAILED,
+            "ImagePullBackOff: not found",
+        ),
+        (
+            engine({"waiting": {"reason": "InvalidImageName"}}, image="A:b:c"),
+            Reason.IMAGE_PULL_FAILED,
+            "InvalidImageName: A:b:c",
+        ),
+        (
+            engine(BACK_OFF, lastState=CRASH, restartCount=3),
+            Reason.CRASH_LOOP,
+            "exit code 1, 3 restarts: model not found",
+        ),
+        (engine(BACK_OFF, lastState={"terminated": {"exitCode": 0}}), Reason.CRASH_LOOP, "exit code 0, 0 restarts"),
+        (engine(CRASH), Reason.CRASH_LOOP, "exit code 1, 0 restarts: model not found"),
+        (
+            engine({"running": {}}, lastState=OOM, restartCount=1),
+            Reason.OUT_OF_MEMORY,
+            "OOMKilled, exit code 137, 1 restarts",
+        ),
+        (
+            engine({"running": {}}, started=True, lastState=OOM, restartCount=1),
+            Reason.ENGINE_UNREADY,
+            "the engine runs and its readiness probe fails",
+        ),
+        (engine({"running": {}}, started=False), Reason.STARTING, "the engine loads the model"),
+        (engine({"waiting": {"reason": "ContainerCreating"}}), Reason.STARTING, "the container is being created"),
+        (engine({"terminated": {"exitCode": 0}}), Reason.STARTING, "the container is being created"),
+        (
+            engine({"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "k" not found'}}),
+            Reason.ENGINE_UNREADY,
+            'CreateContainerConfigError: secret "k" not found',
+        ),
+        (
+            {"conditions": [{"type": "PodScheduled", "status": "True"}], "initContainerStatuses": [{"state": CRASH}]},
+            Reason.CRASH_LOOP,
+            "exit code 1, 0 restarts: model not found",
+        ),
+        (
+            {"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}]},
+            Reason.UNSCHEDULABLE,
+            "0/2 nodes are available",
+        ),
+        (
+            {"phase": "Failed", "reason": "Evicted", "message": "low on memory"},
+            Reason.ENGINE_UNREADY,
+            "Evicted: low on memory",
+        ),
+    ],
+)
+def test_a_pod_that_is_not_ready_says_why(status: dict[str, Any], reason: Reason, message: str) -> None:
+    problem = Pod.from_object(body(status)).problem
+    assert problem is not None
+    assert (problem.reason, problem.message) == (reason, message)
+
+
+def test_a_deployment_is_read_with_what_it_lacks() -> None:
+    assert DeploymentView.from_object({}) == DeploymentView(name="")
+    assert DeploymentView.from_object({"spec": {"replicas": 0}}).replicas == 0
+
+
+def test_every_field_of_a_deployment_is_read() -> None:
+    view = DeploymentView.from_object(
+        {
+            "metadata": {
+                "name": "d",
+                "uid": "u",
+                "generation": 4,
+                "managedFields": [
+                    {"manager": "kubectl"},
+                    {"manager": "hpa", "fieldsV1": {"f:spec": {"f:replicas": {}}}},
+                ],
+            },
+            "spec": {"replicas": 3, "strategy": {"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 0}}},
+            "status": {
+                "observedGeneration": 4,
+                "replicas": 3,
+                "updatedReplicas": 3,
+                "readyReplicas": 2,
+                "availableReplicas": 1,
+                "conditions": [
+                    {
+                        "type": "Progressing",
+                        "status": "False",
+                        "reason": "ProgressDeadlineExceeded",
+                        "message": "stuck",
+                    },
+                    {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: q"},
+                ],
+            },
+        }
+    )
+    assert view == DeploymentView(
+        name="d",
+        uid="u",
+        generation=4,
+        observed_generation=4,
+        replicas=3,
+        total=3,
+        updated=3,
+        ready=2,
+        available=1,
+        progressing=Progress("False", DEADLINE, "stuck"),
+        replica_failure="exceeded quota: q",
+        max_surge="25%",
+        max_unavailable="0",
+        replicas_manager="hpa",
+    )
+    assert view.deadline_exceeded
+    assert not view.rollout_in_progress
+
+
+def test_a_roll_out_lasts_until_the_old_pods_are_gone() -> None:
+    def rolls(**fields: Any) -> bool:
+        return Observed(DeploymentView(name="d", **fields)).rollout_in_progress
+
+    assert rolls(generation=2, observed_generation=1)
+    assert rolls(total=3, updated=2)
+    assert not rolls(total=2, updated=2, replicas=3)
+    assert not Observed().rollout_in_progress
+
+
+def test_times_survive_the_wire() -> None:
+    moment = MOMENT.replace(microsecond=1500)
+    assert parse_time(format_time(moment)) == moment
+    assert format_second(moment) == STAMP
+    assert parse_time("2026-01-01T00:00:00") == MOMENT
+    assert parse_time("soon") is None
+    assert parse_time(None) is None
+
+
+def test_a_sample_ages() -> None:
+    assert Sample(load(), at(0).monotonic_s).age_s(at(4)) == 4

@@ -1,0 +1,226 @@
+import copy
+from typing import Any
+
+import pytest
+
+from pagefleet_operator.observed import ChildKey
+from pagefleet_operator.plan.convergence import Apply, Conflict, Delete, plan_children, up_to_date
+
+OWNER = {
+    "apiVersion": "pagefleet.io/v1alpha1",
+    "kind": "InferenceService",
+    "name": "llama",
+    "uid": "owner",
+    "controller": True,
+    "blockOwnerDeletion": True,
+}
+
+RENDERED: dict[str, Any] = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {
+        "name": "llama",
+        "namespace": "team",
+        "labels": {"app": "llama"},
+        "annotations": {},
+        "ownerReferences": [OWNER],
+    },
+    "spec": {
+        "replicas": 2,
+        "paused": None,
+        "template": {
+            "spec": {
+                "nodeSelector": {"gpu": "yes"},
+                "containers": [
+                    {
+                        "name": "engine",
+                        "image": "engine:1",
+                        "args": ["--port", "8000"],
+                        "ports": [{"containerPort": 8000, "name": "http"}],
+                        "resources": {"requests": {"cpu": "1000m"}, "limits": {"memory": "1024Mi"}},
+                        "securityContext": {"capabilities": {"drop": ["ALL"]}},
+                    }
+                ],
+                "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "0.5Gi"}}],
+            }
+        },
+    },
+}
+
+TREE: dict[str, Any] = {
+    "f:metadata": {"f:labels": {"f:app": {}}, "f:ownerReferences": {'k:{"uid":"owner"}': {}}},
+    "f:spec": {
+        "f:replicas": {},
+        "f:template": {
+            "f:spec": {
+                "f:nodeSelector": {},
+                "f:containers": {
+                    'k:{"name":"engine"}': {
+                        ".": {},
+                        "f:name": {},
+                        "f:image": {},
+                        "f:args": {},
+                        "f:ports": {
+                            'k:{"containerPort":8000,"protocol":"TCP"}': {".": {}, "f:containerPort": {}, "f:name": {}}
+                        },
+                        "f:resources": {"f:requests": {"f:cpu": {}}, "f:limits": {"f:memory": {}}},
+                        "f:securityContext": {"f:capabilities": {"f:drop": {}}},
+                    }
+                },
+                "f:volumes": {'k:{"name":"tmp"}': {".": {}, "f:name": {}, "f:emptyDir": {"f:sizeLimit": {}}}},
+            }
+        },
+    },
+}
+
+
+def live_object() -> Any:
+    """What the API server makes of RENDERED: defaults, other people's fields, canonical quantities."""
+    live = copy.deepcopy(RENDERED)
+    meta, spec = live["metadata"], live["spec"]
+    del meta["annotations"], spec["paused"]
+    meta |= {"uid": "d", "generation": 1, "annotations": {"deployment.kubernetes.io/revision": "1"}}
+    meta["labels"]["team"] = "theirs"
+    spec["progressDeadlineSeconds"] = 600
+    pod = spec["template"]["spec"]
+    container = pod["containers"][0]
+    container["imagePullPolicy"] = "IfNotPresent"
+    container["ports"][0]["protocol"] = "TCP"
+    container["resources"] = {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}
+    pod["containers"].append({"name": "sidecar", "image": "theirs"})
+    pod["volumes"][0]["emptyDir"]["sizeLimit"] = "512Mi"
+    meta["managedFields"] = [
+        {"manager": "kube-controller-manager", "operation": "Update", "subresource": "status", "fieldsV1": {"f:x": {}}},
+        {"manager": "pagefleet", "operation": "Update", "fieldsV1": {"f:metadata": {}}},
+        {"manager": "pagefleet", "operation": "Apply", "subresource": "status", "fieldsV1": {"f:status": {}}},
+        {"manager": "pagefleet", "operation": "Apply", "fieldsV1": copy.deepcopy(TREE)},
+    ]
+    return live
+
+
+def ours(live: Any) -> Any:
+    return live["metadata"]["managedFields"][-1]["fieldsV1"]
+
+
+def pod_spec(live: Any) -> Any:
+    return live["spec"]["template"]["spec"]
+
+
+def container(live: Any) -> Any:
+    return pod_spec(live)["containers"][0]
+
+
+def test_what_others_add_and_the_server_fills_in_needs_no_write() -> None:
+    assert up_to_date(RENDERED, live_object())
+
+
+def drop_tree(live: Any) -> None:
+    live["metadata"]["managedFields"].pop()
+
+
+@pytest.mark.parametrize(
+    "drift",
+    [
+        pytest.param(lambda live: live["spec"].update(replicas=5), id="a number"),
+        pytest.param(lambda live: live["metadata"]["labels"].pop("app"), id="a label taken away"),
+        pytest.param(lambda live: container(live).update(image="engine:2"), id="an image"),
+        pytest.param(lambda live: container(live)["args"].append("--x"), id="one more argument"),
+        pytest.param(lambda live: container(live)["args"].reverse(), id="the order of arguments"),
+        pytest.param(lambda live: container(live)["ports"].clear(), id="a port taken away"),
+        pytest.param(lambda live: container(live)["ports"][0].update(name="web"), id="a port's name"),
+        pytest.param(lambda live: container(live)["resources"]["limits"].update(memory="2Gi"), id="a quantity"),
+        pytest.param(lambda live: container(live)["resources"]["limits"].update(memory="much"), id="no quantity"),
+        pytest.param(lambda live: container(live).pop("resources"), id="a map taken away"),
+        pytest.param(
+            lambda live: live["spec"]["template"]["spec"]["nodeSelector"].update(zone="a"), id="an atomic map"
+        ),
+        pytest.param(lambda live: live["metadata"]["ownerReferences"][0].update(controller=False), id="an owner"),
+        pytest.param(lambda live: ours(live)["f:spec"].pop("f:replicas"), id="a field that another took over"),
+        pytest.param(lambda live: ours(live)["f:spec"].update({"f:paused": {}}), id="a field that is not rendered now"),
+        pytest.param(
+            lambda live: ours(live)["f:spec"]["f:template"]["f:spec"]["f:containers"].update(
+                {'k:{"name":"old"}': {".": {}}}
+            ),
+            id="an item that is not rendered now",
+        ),
+        pytest.param(drop_tree, id="never applied by us"),
+    ],
+)
+def test_each_drift_of_ours_is_seen(drift: Any) -> None:
+    live = live_object()
+    drift(live)
+    assert not up_to_date(RENDERED, live)
+
+
+def test_an_item_under_another_key_is_seen() -> None:
+    live = live_object()
+    manifest = copy.deepcopy(RENDERED)
+    manifest["spec"]["template"]["spec"]["volumes"][0]["name"] = "cache"
+    assert not up_to_date(manifest, live)
+
+
+def applied(rendered: Any, live: Any, tree: Any) -> bool:
+    body = {
+        "metadata": {"managedFields": [{"manager": "pagefleet", "operation": "Apply", "fieldsV1": {"f:x": tree}}]},
+        "x": live,
+    }
+    return up_to_date({"kind": "K", "metadata": {"name": "n"}, "x": rendered}, body)
+
+
+def test_members_of_a_set_are_compared_as_a_set() -> None:
+    tree: dict[str, Any] = {'v:"a"': {}, 'v:"b"': {}}
+    assert applied(["a", "b"], ["z", "b", "a"], tree)
+    assert not applied(["a", "c"], ["a", "c", "b"], tree)
+    assert not applied(["a", "b"], ["a"], tree)
+
+
+def test_an_empty_value_is_an_absent_one() -> None:
+    assert applied({"y": {}}, {}, {"f:y": {}})
+    assert applied({"a": 1, "y": []}, {"a": 1}, {"f:a": {}})
+    assert applied({"y": {}}, {"y": {"theirs": 1}}, {"f:y": {}})
+    assert not applied({"y": {}}, {"y": {"ours": 1}}, {"f:y": {"f:ours": {}}})
+    assert not applied({"a": 1, "y": [1]}, {"a": 1}, {"f:a": {}})
+
+
+def test_atomic_lists_of_maps_are_compared_as_a_whole() -> None:
+    assert applied([{"a": 1, "b": None}], [{"a": 1}], {})
+    assert not applied([{"a": 1}], [{"a": 2}], {})
+    assert not applied([{"a": 1}], [{"a": 1}, {"a": 2}], {})
+
+
+KEY = ChildKey("Deployment", "llama")
+
+
+def test_only_what_differs_is_applied_in_the_order_of_rendering() -> None:
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "llama"}}
+    assert plan_children([service, RENDERED], {KEY: live_object()}, "owner") == (Apply(service),)
+    assert plan_children([service, RENDERED], {}, "owner") == (Apply(service), Apply(RENDERED))
+    drifted = live_object()
+    drifted["spec"]["replicas"] = 7
+    assert plan_children([RENDERED], {KEY: drifted}, "owner") == (Apply(RENDERED),)
+
+
+def test_a_child_that_is_not_rendered_any_more_is_deleted() -> None:
+    theirs = {"metadata": {"name": "other", "uid": "t"}}
+    live = {KEY: live_object(), ChildKey("Service", "other"): theirs}
+    assert plan_children([], live, "owner") == (Delete(KEY, "d"),)
+
+
+def test_a_child_that_is_being_deleted_is_waited_for() -> None:
+    live = live_object()
+    live["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    live["spec"]["replicas"] = 9
+    assert plan_children([RENDERED], {KEY: live}, "owner") == ()
+    assert plan_children([], {KEY: live}, "owner") == ()
+
+
+@pytest.mark.parametrize(
+    ("owners", "words"),
+    [([], "it belongs to no controller"), ([{**OWNER, "uid": "someone"}], "another object controls it")],
+)
+def test_an_object_of_someone_else_is_never_taken_over(owners: list[Any], words: str) -> None:
+    live = live_object()
+    live["metadata"]["ownerReferences"] = owners
+    assert plan_children([RENDERED], {KEY: live}, "owner") == (
+        Conflict(KEY, f"Deployment llama exists and is not ours ({words}); delete it or rename the service"),
+    )

@@ -1,0 +1,72 @@
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from pagefleet_api.reasons import Reason
+from pagefleet_api.service import Rollout
+from pagefleet_operator.observed import DeploymentView, Observed, Pod, PodProblem
+from pagefleet_operator.plan.rollout import rolling_update
+from tests.pagefleet_operator.plan.build import NOW, pod
+
+
+def waiting(seconds: float, **changes: object) -> Pod:
+    """A new pod that the scheduler has not placed for `seconds`."""
+    since = NOW.wall - timedelta(seconds=seconds)
+    problem = PodProblem(Reason.UNSCHEDULABLE, "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.", since)
+    base = pod("new", ready=False, started=False, created=since, template_hash="two", problem=problem)
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def rolling(*pods: Pod, live: tuple[str, str] = ("1", "0"), rollout: bool = True) -> Observed:
+    view = DeploymentView(
+        name="d", total=len(pods), updated=0 if rollout else len(pods), max_surge=live[0], max_unavailable=live[1]
+    )
+    return Observed(view, pods)
+
+
+IDLE = Observed()
+TRYING = rolling(pod("old"), waiting(59))
+FULL = rolling(pod("old"), waiting(60))
+AFTER_TRIAL = rolling(pod("old"), live=("0", "1"))
+ENDED = rolling(pod("new"), live=("0", "1"), rollout=False)
+
+
+@pytest.mark.parametrize(
+    ("surge", "unavailable", "seen", "expected"),
+    [
+        pytest.param("Auto", "Auto", IDLE, (1, 0), id="surge first"),
+        pytest.param("Auto", "Auto", TRYING, (1, 0), id="the scheduler gets a minute"),
+        pytest.param("Auto", "Auto", FULL, (0, 1), id="a full node cannot surge"),
+        pytest.param("Auto", "Auto", AFTER_TRIAL, (0, 1), id="sticky until the roll-out ends"),
+        pytest.param("Auto", "Auto", ENDED, (1, 0), id="the next roll-out tries again"),
+        pytest.param("Auto", "0", FULL, (1, 0), id="never both 0"),
+        pytest.param("Auto", "0%", FULL, (1, "0%"), id="never both 0, in percent"),
+        pytest.param("Auto", "25%", IDLE, (1, "25%"), id="explicit unavailable"),
+        pytest.param("Auto", "25%", FULL, (0, "25%"), id="explicit unavailable on a full node"),
+        pytest.param("0", "Auto", IDLE, (0, 1), id="no surge wanted"),
+        pytest.param("2", "Auto", IDLE, (2, 0), id="explicit surge"),
+        pytest.param("2", "Auto", FULL, (2, 1), id="explicit surge on a full node"),
+        pytest.param("2", "Auto", rolling(pod("old"), live=("2", "1")), (2, 1), id="explicit surge after the trial"),
+        pytest.param("50%", "3", FULL, ("50%", 3), id="both explicit"),
+        pytest.param("Auto", "Auto", rolling(pod("old"), waiting(90), rollout=False), (1, 0), id="no roll-out"),
+        pytest.param(
+            "Auto",
+            "Auto",
+            rolling(waiting(90, name="old", template_hash="one"), waiting(5)),
+            (1, 0),
+            id="an old pod that waits is no trial",
+        ),
+        pytest.param("Auto", "Auto", rolling(waiting(90, terminating=True)), (1, 0), id="a pod that is gone"),
+    ],
+)
+def test_surge_and_unavailable(
+    surge: str, unavailable: str, seen: Observed, expected: tuple[int | str, int | str]
+) -> None:
+    assert rolling_update(Rollout(max_surge=surge, max_unavailable=unavailable), seen, NOW) == expected
+
+
+def test_a_trial_without_times_has_just_begun() -> None:
+    problem = PodProblem(Reason.UNSCHEDULABLE, "no room")
+    seen = rolling(pod("old", created=None), pod("new", ready=False, created=None, problem=problem))
+    assert rolling_update(Rollout(), seen, NOW) == (1, 0)
