@@ -147,7 +147,7 @@ class CoreClient:
         if isinstance(message, StepReport):
             self._hear_step(message, self.heard_at_s)
         elif isinstance(message, CoreReady):
-            self.ready = message
+            self.ready, self.status = message, _untouched(message)
             self._on_change()
         else:
             self.fail(message.message)
@@ -181,3 +181,24 @@ class CoreClient:
         messages, self._outbox = self._outbox, []
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(encode_frame(messages))
+
+
+def _untouched(ready: CoreReady) -> CoreStatus:
+    """The status of a core that has served nothing, until its first report says the same."""
+    return CoreStatus(
+        running=0,
+        waiting=0,
+        queued_prompt_tokens=0,
+        blocks_used=0,
+        blocks_cached=0,
+        blocks_free=ready.num_blocks,
+        blocks_leaked=0,
+        prompt_tokens_computed_total=0,
+        prompt_tokens_cached_total=0,
+        prefix_queries_total=0,
+        prefix_hits_total=0,
+        preemptions_total=0,
+        block_allocation_failures_total=0,
+        steps_total=0,
+        seconds_since_last_step=0.0,
+    )

@@ -32,6 +32,7 @@ class EngineProcess:
         self.port = 0
         self.admin_port: int | None = None
         self._listening = threading.Event()
+        self.http = httpx.Client(timeout=60, limits=httpx.Limits(max_connections=None))
         threading.Thread(target=self._read_log, daemon=True).start()
 
     def _read_log(self) -> None:
@@ -60,10 +61,10 @@ class EngineProcess:
 
     def wait_ready(self) -> None:
         self.wait_listening()
-        wait_until(lambda: httpx.get(f"{self.admin}/readyz").status_code == 200, START_S, self.events)
+        wait_until(lambda: self.http.get(f"{self.admin}/readyz").status_code == 200, START_S, self.events)
 
     def load(self) -> dict[str, Any]:
-        return dict(httpx.get(f"{self.admin}/load").json())
+        return dict(self.http.get(f"{self.admin}/load").json())
 
     def idle(self) -> bool:
         load = self.load()
@@ -71,7 +72,7 @@ class EngineProcess:
 
     def metric(self, series: str) -> float:
         """The value of the series whose text begins with `series`; labels as they are written."""
-        for line in httpx.get(f"{self.admin}/metrics").text.splitlines():
+        for line in self.http.get(f"{self.admin}/metrics").text.splitlines():
             if line.startswith(series) and not line.startswith("#"):
                 return float(line.rsplit(" ", 1)[1])
         raise KeyError(series)
@@ -84,8 +85,14 @@ class EngineProcess:
         [pid] = [int(word) for word in text.split()]
         return pid
 
-    def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
-        return httpx.post(f"{self.url}/v1/{path}", json=body, timeout=60, **options)
+    def post(self, path: str, **body: Any) -> httpx.Response:
+        return self.http.post(f"{self.url}/v1/{path}", json=body)
+
+    def chat(self, text: str, **fields: Any) -> httpx.Response:
+        return self.post("chat/completions", messages=[{"role": "user", "content": text}], **fields)
+
+    def complete(self, prompt: Any, **fields: Any) -> httpx.Response:
+        return self.post("completions", prompt=prompt, **fields)
 
 
 def wait_until(true: Any, limit_s: float, shown: Any = None) -> float:
@@ -127,16 +134,3 @@ def engine(
         if process.poll() is None:
             process.kill()
         process.wait()
-
-
-def sse(text: str) -> list[Any]:
-    """The data of every event of a stream; `[DONE]` stays a string."""
-    datas = [block.removeprefix("data: ") for block in text.split("\n\n") if block]
-    return [data if data == "[DONE]" else json.loads(data) for data in datas]
-
-
-def stream_text(events: list[Any], index: int = 0) -> str:
-    """The joined text of one choice, chat or completion."""
-    choices = [choice for event in events if event != "[DONE]" for choice in event["choices"]]
-    deltas = [choice.get("delta", choice) for choice in choices if choice["index"] == index]
-    return "".join(delta.get("content", delta.get("text", "")) for delta in deltas)

@@ -193,6 +193,7 @@ async def test_while_the_model_loads_probes_answer_and_requests_are_told_to_wait
         assert (await running.admin.get("/load")).status_code == 503
         assert "pagefleet_engine_state" in (await running.admin.get("/metrics")).text
         await until(lambda: running.server.host.gate.was_ready)
+        assert (await running.load())["blocksUsed"] == 0
         assert (await running.admin.get("/readyz")).status_code == 200
         assert (await running.complete("hi")).status_code == 200
 

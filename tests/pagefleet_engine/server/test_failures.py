@@ -1,0 +1,59 @@
+"""What clients and probes see when the engine breaks."""
+
+import asyncio
+from pathlib import Path
+
+import openai
+import pytest
+
+from tests.pagefleet_engine.server.inside import engine, sse, stream_text, until
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_a_failure_in_a_stream_is_one_error_event_after_what_was_made_and_then_the_end(tiny: Path) -> None:
+    async with engine(tiny, fail_at=5) as running:
+        response = await running.complete("abcdefgh", max_tokens=8, stream=True)
+        *events, last = sse(response.text)
+        assert stream_text(events) == "abcde"
+        assert last["error"]["code"] == "engine_error"
+        assert "injected fault" in last["error"]["message"]
+        assert (await running.requests_total())["error"] == 1
+        assert (await running.complete("abc", max_tokens=3)).status_code == 200
+
+
+async def test_a_failure_before_the_first_token_is_a_status_and_not_a_stream(tiny: Path) -> None:
+    async with engine(tiny, fail_at=0) as running:
+        for streamed in (True, False):
+            response = await running.complete("abc", stream=streamed, n=2)
+            assert response.status_code == 500
+            assert response.json()["error"]["code"] == "engine_error"
+        assert await running.requests_total() == {"error": 4, "stop": 0, "length": 0, "abort": 0}
+
+
+async def test_the_openai_library_raises_on_a_failure_in_a_stream(tiny: Path) -> None:
+    async with engine(tiny, fail_at=2) as running:
+        client = openai.AsyncOpenAI(base_url=f"{running.client.base_url}/v1", api_key="x", max_retries=0)
+        streaming = await client.completions.create(model="tiny", prompt="abcd", stream=True)
+        with pytest.raises(openai.APIError, match="injected fault"):
+            async for _ in streaming:
+                pass
+
+
+async def test_losing_the_core_tells_open_answers_fails_health_and_ends_the_process_with_an_error(tiny: Path) -> None:
+    async with engine(tiny, step_s=0.02) as running:
+        streamed = asyncio.create_task(running.complete("abc", max_tokens=400, stream=True))
+        whole = asyncio.create_task(running.complete("abc", max_tokens=400))
+        await until(lambda: running.server.host.recorder.inter_token.count > 3)
+        running.server.host.core.fail("the core process has ended")
+        assert running.server.host.ailment() == "the core process has ended"
+        assert sse((await streamed).text)[-1]["error"]["code"] == "engine_failed"
+        answer = await whole
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "engine_failed")
+        assert await running.running == 1
+
+
+async def test_a_core_that_cannot_start_ends_the_process_with_its_reason(tiny: Path) -> None:
+    async with engine(tiny, ready=False, refuse="no room for the KV cache") as running:
+        assert await running.running == 1
+        assert running.server.host.core.failure == "no room for the KV cache"
