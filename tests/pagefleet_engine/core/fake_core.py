@@ -12,14 +12,19 @@ POISON_TOKEN = 666
 
 
 class ScriptedRunner(ChainRunner):
-    """Breaks for good when it meets `POISON_TOKEN`; with `mute` it gives no token at all."""
+    """Breaks for good when it meets `POISON_TOKEN`; with `mute` it gives no token at all.
 
-    def __init__(self, num_blocks: int, *, mute: bool) -> None:
+    `paced` steps take as long as those of a model, so that a test can act in the middle of an answer.
+    """
+
+    def __init__(self, num_blocks: int, *, mute: bool, paced: bool) -> None:
         super().__init__(num_blocks)
         self._mute = mute
+        self._step_s = 0.05 if paced else 0.0
 
     def execute(self, plan: StepPlan) -> list[SequenceResult]:
         """Compute the step."""
+        time.sleep(self._step_s)
         if any(POISON_TOKEN in step.token_ids for step in plan.sequences):
             raise RunnerBroken("the GPU has gone")
         if self._mute:
@@ -42,7 +47,7 @@ def load(launch: Launch, behaviour: str) -> LoadedRunner:
         raise KeyError
     num_blocks = launch.num_kv_blocks or 64
     return LoadedRunner(
-        runner=ScriptedRunner(num_blocks, mute=behaviour == "mute"),
+        runner=ScriptedRunner(num_blocks, mute=behaviour == "mute", paced=behaviour == "paced"),
         max_model_len=launch.max_model_len or 512,
         dtype="float32",
         device="cuda:0" if behaviour == "cuda" else "cpu",

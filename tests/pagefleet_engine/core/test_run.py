@@ -65,7 +65,7 @@ def test_a_loading_core_sends_heartbeats_and_then_what_it_is(start: Start) -> No
 
 
 def test_a_core_serves_and_ends_with_its_socket_and_not_by_signals(start: Start) -> None:
-    api, process = start()
+    api, process = start("paced")
     until_ready(api)
     process.send_signal(signal.SIGTERM)
     process.send_signal(signal.SIGINT)
