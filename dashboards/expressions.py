@@ -3,7 +3,7 @@
 `$namespace`, `$service`, `$__range`, `$__interval` and `$__rate_interval` are Grafana's to fill in.
 """
 
-from pagefleet_api.metrics import ENGINE, NAMESPACE, SERVICE, Kind, Metric, Operator
+from pagefleet_api.metrics import ENGINE, MODEL, NAMESPACE, SERVICE, Kind, Metric, Operator
 
 INSTANCE = "instance"
 """The one label that Prometheus itself puts on every series."""
@@ -55,20 +55,23 @@ def led(metric: Metric) -> str:
     return f"max by ({OWNER}) ({selector(metric)} and on ({INSTANCE}) ({leading}))"
 
 
-def total(metric: Metric, by: str | None = None, **labels: str) -> str:
+def total(metric: Metric, **labels: str) -> str:
     """What a counter counted inside the shown range: whole events, where `increase()` extrapolates.
 
-    Steps through the range and adds what each step added. A series that was not there a step ago (its pod is
-    new) or was higher (its container restarted) counts from 0. A pod that left keeps what it had counted. Looking
-    back an hour for the last value bridges failed scrapes; without it a series would count twice after a gap.
+    Steps through the range and adds what each step added. A process that was not there a step ago (its pod is
+    new) or had counted more (its container restarted) counts from 0. A pod that left keeps what it had counted.
+    Looking back an hour for the last value bridges failed scrapes; without it a process would count twice after a
+    gap. The series of one process are summed first: they begin anew together, and matching is what costs.
     Raises ValueError for another kind.
     """
     _require(metric, Kind.COUNTER)
-    series = selector(metric, **labels)
-    now = f"last_over_time({series}[{_BRIDGED_GAP}])"
-    before = f"last_over_time({series}[{_BRIDGED_GAP}] offset $__interval)"
+    window = f"{selector(metric, **labels)}[{_BRIDGED_GAP}]"
+    own = [name for name in metric.labels if name not in (MODEL, NAMESPACE, SERVICE)]
+    each = f"sum without ({', '.join(own)}) " if own else ""
+    now = f"{each}(last_over_time({window}))"
+    before = f"{each}(last_over_time({window} offset $__interval))"
     added = f"{now} - (({before} <= {now}) or {now} * 0)"
-    return f"{_sum(by)} (sum_over_time(({added})[$__range:$__interval]))"
+    return f"sum (sum_over_time(({added})[$__range:$__interval]))"
 
 
 def _sum(by: str | None) -> str:

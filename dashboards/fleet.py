@@ -23,7 +23,7 @@ def fleet() -> Any:
         .description("Inference services: are they well, how loaded are they, what does the autoscaler do, and why.")
         .tags(["pagefleet", "llm"])
         .time("now-1h", "now")
-        .refresh("10s")
+        .refresh("30s")
         .timezone("browser")
         .tooltip(dashboard.DashboardCursorSync.CROSSHAIR)
     )

@@ -14,7 +14,7 @@ DATASOURCE = dashboard.DataSourceRef(type_val="prometheus", uid="${datasource}")
 STAT_HEIGHT, GRAPH_HEIGHT, FULL_WIDTH = 4, 8, 24
 TOTALS_STEP = "5s"
 """Shortest step of a total; a longer range takes longer steps, `TOTALS_POINTS` in all."""
-TOTALS_POINTS = 1500
+TOTALS_POINTS = 720
 
 
 class Unit(StrEnum):

@@ -7,8 +7,8 @@ from pagefleet_api.metrics import Engine, Operator
 _LIMITS = (
     "Counted scrape by scrape without extrapolation, so it equals what clients counted once they have been quiet "
     "for two scrapes and one step of the query. Not seen: what a pod counts after its last scrape (drains need a "
-    "scrape interval of 2 s or less, a killed container loses the rest of a step), and in ranges of more than two "
-    "hours, where steps grow, more of it. A pod that ran before Prometheus first saw it brings its whole past."
+    "scrape interval of 2 s or less, a killed container loses the rest of a step), and in ranges of more than an "
+    "hour, where steps grow, more of it. A pod that ran before Prometheus first saw it brings its whole past."
 )
 
 

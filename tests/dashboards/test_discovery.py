@@ -1,7 +1,9 @@
 """How pods become targets, and what Prometheus's own checker says of the configuration."""
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 import yaml
 
 from dashboards import prometheus
-from dashboards.discovery import target_groups, write
+from dashboards.discovery import main, target_groups, write
 from pagefleet_api import labels
 from pagefleet_api.metrics import NAMESPACE, SERVICE
 from tests.dashboards.pods import pod
@@ -132,3 +134,40 @@ def test_promtool_takes_the_configuration(tmp_path: Path) -> None:
     result = subprocess.run(["promtool", "check", "config", str(path)], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert "WARNING" not in result.stdout + result.stderr
+
+
+class _Answer:
+    def __init__(self, pods: list[dict[str, Any]]) -> None:
+        self.data = json.dumps({"items": pods})
+
+
+def test_a_failed_poll_leaves_the_targets_and_a_signal_ends_the_polls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    polls: list[str] = []
+
+    class Api:
+        def __init__(self, _: object) -> None:
+            """Needs no connection."""
+
+        def list_pod_for_all_namespaces(self, *, label_selector: str, **_: object) -> _Answer:
+            polls.append(label_selector)
+            if len(polls) == 2 * len(prometheus.SELECTORS):
+                os.kill(os.getpid(), signal.SIGTERM)
+            if len(polls) > len(prometheus.SELECTORS):
+                raise ConnectionError("the API server is away")
+            return _Answer([pod("team", "a", "10.0.0.7", {"admin": 8001}, ENGINE)])
+
+    monkeypatch.setattr("dashboards.discovery.client.CoreV1Api", Api)
+    monkeypatch.setattr("dashboards.discovery.config.new_client_from_config", lambda _: None)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        main(["--kubeconfig=x", f"--folder={tmp_path / 'targets'}", "--interval-s=0.01"])
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert polls == [*prometheus.SELECTORS.values()] * 2
+    for job in prometheus.SELECTORS:
+        (group,) = json.loads((tmp_path / "targets" / prometheus.targets_file(job)).read_text())
+        assert group["targets"] == ["10.0.0.7:8001"]
+    assert f"{prometheus.ENGINES_JOB}: the API server is away" in capsys.readouterr().out
