@@ -8,7 +8,7 @@ from pagefleet_operator.autoscaling.overruns import floor, learn
 from pagefleet_operator.autoscaling.proposals import Proposal, fewest, propose
 from pagefleet_operator.autoscaling.readings import Readings, read
 from pagefleet_operator.autoscaling.values import Clamp, Fleet, Memory, Outcome, Policy
-from pagefleet_operator.autoscaling.windows import remember, stabilise
+from pagefleet_operator.autoscaling.windows import held_back_s, lately, remember, stabilise
 from pagefleet_operator.observed import Now
 
 
@@ -20,14 +20,18 @@ class _Answer(NamedTuple):
         """`replicas` in place of the answer so far, and why; nothing is noted when that changes nothing."""
         if replicas == self.replicas:
             return self
-        return _Answer(replicas, (*self.clamps, Clamp(reason, f"{self.replicas} → {replicas}, {words}")))
+        return _Answer(replicas, self.note(reason, f"{self.replicas} → {replicas}, {words}").clamps)
+
+    def note(self, reason: Reason, words: str) -> "_Answer":
+        """The same answer with one more thing said about it."""
+        return _Answer(self.replicas, (*self.clamps, Clamp(reason, words)))
 
 
 def decide(policy: Policy, fleet: Fleet, memory: Memory | None, now: Now) -> Outcome:
     """Replicas for `fleet`, and why. Keep `outcome.memory` for the next call; None after a restart.
 
     Order: raw answer with tolerance, pending guard, not below what queued before, no way down in a roll-out
-    or on missing metrics, stabilisation, bounds. Never raises; without a single fresh sample the number stays as it is.
+    or on missing metrics, stabilisation, bounds. Without a single fresh sample the number stays as it is.
     """
     memory = memory or _seed(policy, fleet, now)
     before = memory.desired
@@ -35,13 +39,18 @@ def decide(policy: Policy, fleet: Fleet, memory: Memory | None, now: Now) -> Out
     proposals = propose(policy, readings, before)
     raw = _raw(readings, proposals, fleet, policy, before)
     answer = _guarded(policy, fleet, readings, _remembered(raw, memory, readings, now), before)
-    final = _bounded(policy, _stabilised(policy, answer, memory, now))
-    overrun = learn(memory, fleet, readings, proposals, final.replicas, now)
-    kept = remember(memory, answer.replicas, policy, now.monotonic_s)
+    calm = _stabilised(policy, answer, memory, now)
+    final = _bounded(policy, calm)
+    kept = Memory(
+        final.replicas,
+        remember(memory, answer.replicas, policy, now.monotonic_s),
+        learn(memory, fleet, readings, proposals, final.replicas, now),
+        held_back_s(memory, answer.replicas, calm.replicas, final.replicas, now.monotonic_s),
+    )
     view = explain.View(policy, fleet, readings, proposals, before, answer.replicas, final.replicas, final.clamps)
     return Outcome(
         decision=explain.decision(view, now),
-        memory=Memory(final.replicas, kept, overrun),
+        memory=kept,
         active=explain.active(view),
         able=explain.able(view),
         limited=explain.limited(view),
@@ -70,7 +79,7 @@ def _raw(readings: Readings, proposals: tuple[Proposal, ...], fleet: Fleet, poli
     answer = _Answer(min(before, max(asked, fewest(policy, readings, before))))
     if fleet.ready < asked:
         words = f"{asked} asked for, {fleet.ready} of {before} ready, the others are on their way"
-        return _Answer(answer.replicas, (Clamp(Reason.PENDING_PODS, words),))
+        return answer.note(Reason.PENDING_PODS, words)
     return answer
 
 
@@ -95,6 +104,8 @@ def _guarded(policy: Policy, fleet: Fleet, readings: Readings, raw: _Answer, bef
 
 def _stabilised(policy: Policy, answer: _Answer, memory: Memory, now: Now) -> _Answer:
     calm = stabilise(memory.desired, answer.replicas, memory, policy, now.monotonic_s)
+    if calm == answer.replicas and lately(memory.held_back_s, now.monotonic_s):
+        return answer.note(Reason.STABILIZED, "another answer was held back within the last minute")
     window_s = policy.down_window_s if calm > answer.replicas else policy.up_window_s
     extreme = "highest" if calm > answer.replicas else "lowest"
     return answer.clamp(calm, Reason.STABILIZED, f"the {extreme} answer of the last {window_s:g} s")

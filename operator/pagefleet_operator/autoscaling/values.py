@@ -114,6 +114,8 @@ class Memory:
     """(monotonic seconds at which it was last given, answer before stabilisation), oldest first;
     repeats are one entry."""
     overrun: Overrun | None = None
+    held_back_s: float | None = None
+    """Monotonic seconds at which a window last held an answer back; None since the number changed."""
 
 
 class Verdict(NamedTuple):

@@ -5,6 +5,10 @@ Source: `stabilizeRecommendationWithBehaviors` in kubernetes/pkg/controller/poda
 
 from pagefleet_operator.autoscaling.values import Memory, Policy
 
+HELD_BACK_S = 60.0
+"""So long it is said that an answer was held back: answers that swing with each sample must not make the
+reasons swing with them, as each change of a reason is a write."""
+
 
 def stabilise(current: int, answer: int, memory: Memory, policy: Policy, now_s: float) -> int:
     """`answer` held back by the answers in the windows: never above the least of the up window, never
@@ -22,6 +26,18 @@ def remember(memory: Memory, answer: int, policy: Policy, now_s: float) -> tuple
     if kept and kept[-1][1] == answer:
         kept.pop()
     return (*kept, (now_s, answer))
+
+
+def held_back_s(memory: Memory, answer: int, calm: int, desired: int, now_s: float) -> float | None:
+    """When an answer was last held back, as `Memory` keeps it."""
+    if answer != calm:
+        return now_s
+    return memory.held_back_s if desired == memory.desired else None
+
+
+def lately(moment_s: float | None, now_s: float) -> bool:
+    """Whether an answer was held back within the last minute."""
+    return moment_s is not None and now_s - moment_s < HELD_BACK_S
 
 
 def _since(memory: Memory, cutoff_s: float) -> list[int]:

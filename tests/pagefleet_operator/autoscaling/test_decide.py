@@ -24,6 +24,8 @@ BROKEN = PodLoad("failed", True, True, load(state=EngineState.FAILED), 1.0)
 STALE = ready(waiting=40, running=8, age_s=31.0)
 LIAR = PodLoad("liar", True, True, load(waiting=2_000_000), 1.0)
 KV_LIAR = PodLoad("kv-liar", True, True, load(kv=2.0), 1.0)
+FULL = fleet(*[ready(40, 8)] * 6)
+STEADY, IN_RANGE = Reason.READY_FOR_NEW_SCALE, Reason.WITHIN_RANGE
 FULL_OF_NOTHING = PodLoad("kv-liar", True, True, load(waiting=40, running=8, kv=1.5), 1.0)
 
 
@@ -110,6 +112,25 @@ def test_a_dip_shorter_than_the_down_window_changes_nothing() -> None:
     assert outcome.decision.clamps == ("Stabilized: 1 → 3, the highest answer of the last 300 s",)
 
 
+def test_swinging_answers_do_not_make_the_reasons_swing() -> None:
+    memory, reasons = calm(3), []
+    for now_s, running in ((0, 7), (2, 0), (4, 7), (6, 0), (8, 7), (70, 7)):
+        outcome = decide_values(DEFAULTS, fleet(*[ready(0, running)] * 3), memory, at(now_s))
+        memory = outcome.memory
+        reasons.append((outcome.decision.reason, outcome.able.reason))
+    quiet, held = ("Steady", STEADY), ("Stabilized", Reason.STABILIZED)
+    assert reasons == [quiet, held, held, held, held, quiet]
+
+
+def test_a_change_ends_what_is_said_of_answers_held_back() -> None:
+    memory = decide_values(DEFAULTS, fleet(ready(0, 7), ready(0, 7)), calm(2), at(0)).memory
+    memory = decide_values(DEFAULTS, fleet(ready(), ready()), memory, at(2)).memory
+    risen = decide_values(DEFAULTS, fleet(ready(9, 8), ready(0, 8)), memory, at(4))
+    assert (risen.desired, risen.decision.reason) == (3, "WaitingRequests")
+    steady = decide_values(DEFAULTS, fleet(ready(0, 8), ready(0, 8), ready(0, 8)), risen.memory, at(6))
+    assert steady.decision.reason == "Steady"
+
+
 def test_a_peak_shorter_than_the_up_window_changes_nothing() -> None:
     policy = replace(DEFAULTS, up_window_s=30)
     memory = decide_values(policy, fleet(ready()), calm(1), at(0)).memory
@@ -150,10 +171,6 @@ def test_steady_load_has_a_steady_decision() -> None:
     assert (outcome.decision.reason, outcome.event, outcome.decision.clamps) == ("Steady", None, ())
     assert outcome.able.reason is Reason.READY_FOR_NEW_SCALE
     assert not outcome.watch_closely
-
-
-FULL = fleet(*[ready(40, 8)] * 6)
-STEADY, IN_RANGE = Reason.READY_FOR_NEW_SCALE, Reason.WITHIN_RANGE
 
 
 @pytest.mark.parametrize(

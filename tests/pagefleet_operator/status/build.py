@@ -1,0 +1,58 @@
+"""Short ways to write services and outcomes down in status tests."""
+
+from dataclasses import replace
+from typing import Any
+
+from pagefleet_api.service import InferenceService
+from pagefleet_api.status import Condition, Status
+from pagefleet_operator.autoscaling import Fleet, Outcome
+from pagefleet_operator.observed import Now, Observed
+from pagefleet_operator.status import service_status
+from tests.pagefleet_operator.autoscaling.build import DEFAULTS, at, decide, fleet, ready
+
+__all__ = ["at", "condition", "fleet", "outcome", "ready", "service", "status"]
+
+POLICY = replace(DEFAULTS, max_replicas=6)
+
+
+def service(generation: int = 3, **spec: Any) -> InferenceService:
+    """A service called llama in the namespace team."""
+    meta = {"namespace": "team", "name": "llama", "uid": "u", "generation": generation}
+    return InferenceService.parse({"metadata": meta, "spec": {"model": {"uri": "pkg://m"}, **spec}})
+
+
+def autoscaled(**spec: Any) -> InferenceService:
+    """The same with an autoscaler."""
+    return service(autoscaling={"maxReplicas": 6}, **spec)
+
+
+def outcome(pods: Fleet, *, before: int | None = None, now_s: float = 0.0) -> Outcome:
+    """What the autoscaler says of these pods."""
+    return decide(pods, POLICY, before=before, now_s=now_s)
+
+
+def status(
+    seen: Observed,
+    wanted: int,
+    *,
+    of: InferenceService | None = None,
+    scaled: Outcome | None = None,
+    previous: Status | None = None,
+    now: Now | None = None,
+    **trouble: Any,
+) -> Status:
+    """The status of a service with fixed replicas, unless `scaled` is given."""
+    return service_status(
+        of or (service() if scaled is None else autoscaled()),
+        seen,
+        wanted,
+        scaled,
+        previous or Status(),
+        now or at(0),
+        **trouble,
+    )
+
+
+def condition(found: Status, kind: str) -> Condition | None:
+    """One condition by its type."""
+    return next((one for one in found.conditions if one.type == kind), None)

@@ -1,0 +1,72 @@
+from pagefleet_api.status import AutoscalingStatus, Status
+from pagefleet_operator.observed import Observed
+from pagefleet_operator.status import invalid_status
+from tests.pagefleet_operator.plan.build import drained, observed, pod
+from tests.pagefleet_operator.status.build import at, condition, fleet, outcome, ready, service, status
+
+
+def test_counts_leave_out_what_is_on_its_way_out() -> None:
+    starting = pod("b", ready=False)
+    found = status(observed(pod("a"), starting, drained("c"), pod("d", terminating=True)), 3)
+    assert (found.replicas, found.ready_replicas, found.draining_replicas, found.updated_replicas) == (2, 1, 1, 4)
+    assert found.ready == "1/3"
+    assert found.observed_generation == 3
+    assert found.url == "http://llama.team.svc/v1"
+    assert found.selector == "app.kubernetes.io/managed-by=pagefleet,pagefleet.io/service=llama"
+    assert (found.targets, found.autoscaling) == (None, None)
+
+
+def test_a_service_without_pods_has_a_status() -> None:
+    found = status(Observed(), 1)
+    assert (found.replicas, found.updated_replicas, found.ready) == (0, 0, "0/1")
+    assert Status.model_validate(found.wire()) == found
+
+
+def test_a_long_name_is_cut_in_the_url_as_in_its_service() -> None:
+    long = service().model_copy(update={"name": "l" * 80})
+    found = status(Observed(), 1, of=long)
+    assert found.url == f"http://{long.child_name}.team.svc/v1"
+
+
+def test_a_change_is_kept_in_the_history_with_its_time() -> None:
+    up = status(observed(pod("a")), 3, scaled=outcome(fleet(ready(12, 8))), now=at(0))
+    assert up.autoscaling is not None
+    assert up.targets == "queue 12/4, kv 0/75 %"
+    assert up.autoscaling.desired_replicas == 3
+    assert up.autoscaling.last_scale_time == "2026-01-01T00:00:00Z"
+    assert up.autoscaling.history == (up.autoscaling.last_decision,)
+    calm = outcome(fleet(ready(0, 7), ready(0, 7), ready(0, 6)), now_s=60)
+    same = status(observed(pod("a")), 3, scaled=calm, previous=up, now=at(60))
+    assert same.autoscaling is not None
+    assert same.autoscaling.last_scale_time == "2026-01-01T00:00:00Z"
+    assert same.autoscaling.history == up.autoscaling.history
+    assert same.autoscaling.last_decision == calm.decision
+
+
+def test_the_history_keeps_the_latest_ten() -> None:
+    found = Status()
+    for step in range(12):
+        pods = fleet(ready(12, 8)) if step % 2 == 0 else fleet(ready(), ready(), ready())
+        found = status(Observed(), 1, scaled=outcome(pods, now_s=step), previous=found, now=at(step))
+    assert found.autoscaling is not None
+    assert [decision.time[-3:-1] for decision in found.autoscaling.history] == [f"{n:02}" for n in range(11, 1, -1)]
+
+
+def test_an_unusable_spec_changes_the_verdict_and_nothing_else() -> None:
+    before = status(observed(pod("a"), pod("b", ready=False)), 2, scaled=outcome(fleet(ready(), ready())))
+    found = invalid_status("spec.engine.maxNumSeqs: too small (given: 0)", 4, before, at(60))
+    assert found.observed_generation == 4
+    assert (found.replicas, found.ready, found.autoscaling) == (before.replicas, before.ready, before.autoscaling)
+    verdict = condition(found, "Ready")
+    assert verdict is not None
+    assert (verdict.status, verdict.reason, verdict.observed_generation) == ("False", "InvalidSpec", 4)
+    assert verdict.message == "spec.engine.maxNumSeqs: too small (given: 0)"
+    assert verdict.last_transition_time == "2026-01-01T00:01:00Z"
+    assert [one.type for one in found.conditions] == [
+        "Ready",
+        "Stalled",
+        "ScalingActive",
+        "AbleToScale",
+        "ScalingLimited",
+    ]
+    assert isinstance(found.autoscaling, AutoscalingStatus)

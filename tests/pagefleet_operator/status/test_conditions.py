@@ -1,0 +1,151 @@
+from dataclasses import replace
+
+import pytest
+
+from pagefleet_api.reasons import Reason
+from pagefleet_operator.observed import ChildKey, DeploymentView, Observed, Pod, PodProblem, Progress
+from pagefleet_operator.plan.convergence import Conflict
+from tests.pagefleet_operator.autoscaling.build import SILENT, UNPLACED
+from tests.pagefleet_operator.plan.build import drained, observed, pod
+from tests.pagefleet_operator.status.build import at, autoscaled, condition, fleet, outcome, ready, status
+
+CONFLICT = Conflict(ChildKey("Service", "llama"), "Service llama exists and is not ours")
+
+
+def sick(reason: Reason, words: str = "words", name: str = "b") -> Pod:
+    return pod(name, ready=False, problem=PodProblem(reason, words))
+
+
+@pytest.mark.parametrize(
+    ("seen", "wanted", "expected"),
+    [
+        (observed(pod("a"), pod("b")), 2, ("True", "Serving", "2 of 2 pods serve")),
+        (
+            observed(pod("a"), sick(Reason.UNSCHEDULABLE, "0/2 nodes are available")),
+            2,
+            ("True", "Serving", "1 of 2 pods serve; b: 0/2 nodes are available"),
+        ),
+        (observed(sick(Reason.OUT_OF_MEMORY, "OOMKilled")), 1, ("False", "OutOfMemory", "b: OOMKilled")),
+        (
+            observed(sick(Reason.STARTING), sick(Reason.IMAGE_PULL_FAILED, "not found", "c")),
+            2,
+            ("False", "ImagePullFailed", "c: not found"),
+        ),
+        (Observed(), 0, ("False", "Paused", "spec.replicas is 0")),
+        (Observed(), 1, ("False", "Starting", "pods are being created")),
+        (
+            Observed(DeploymentView(name="d", replica_failure="exceeded quota: q")),
+            1,
+            ("False", "QuotaExceeded", "exceeded quota: q"),
+        ),
+        (
+            Observed(DeploymentView(name="d", replica_failure="denied by a webhook")),
+            1,
+            ("False", "ApplyFailed", "denied by a webhook"),
+        ),
+        (observed(pod("a", terminating=True), drained("b")), 1, ("False", "Starting", "pods are being created")),
+    ],
+)
+def test_ready_means_that_something_serves_and_else_gives_the_cause(
+    seen: Observed, wanted: int, expected: tuple[str, str, str]
+) -> None:
+    found = condition(status(seen, wanted), "Ready")
+    assert found is not None
+    assert (found.status, found.reason, found.message) == expected
+
+
+def test_a_roll_out_of_a_serving_fleet_stays_ready() -> None:
+    found = status(observed(pod("old"), sick(Reason.STARTING), replicas=1, rollout=True), 1)
+    kinds = {one.type: (one.status, one.reason) for one in found.conditions}
+    assert kinds["Ready"] == ("True", "Serving")
+    assert kinds["Reconciling"] == ("True", "RollingOut")
+
+
+@pytest.mark.parametrize(
+    ("seen", "wanted", "reason"),
+    [
+        (observed(pod("a"), drained("b")), 1, "Draining"),
+        (observed(pod("a"), sick(Reason.STARTING)), 2, "Scaling"),
+        (observed(pod("a"), pod("b")), 1, "Scaling"),
+        (observed(pod("a")), 1, None),
+        (observed(pod("a"), drained("b", deletion_cost=-2000)), 1, None),
+    ],
+)
+def test_reconciling_is_there_only_while_true(seen: Observed, wanted: int, reason: str | None) -> None:
+    found = condition(status(seen, wanted), "Reconciling")
+    assert (found and found.reason) == reason
+    assert condition(status(seen, wanted), "Stalled") is None
+
+
+def test_a_stalled_service_is_not_reconciling_too() -> None:
+    late = DeploymentView(
+        name="d", total=2, updated=1, progressing=Progress("False", "ProgressDeadlineExceeded", "no progress")
+    )
+    found = status(Observed(late), 1)
+    stalled = condition(found, "Stalled")
+    assert stalled is not None
+    assert (stalled.status, stalled.reason, stalled.message) == ("True", "ProgressDeadlineExceeded", "no progress")
+    assert condition(found, "Reconciling") is None
+
+
+def test_a_conflict_and_a_refusal_stall() -> None:
+    foreign = status(Observed(), 1, conflicts=[CONFLICT])
+    reasons = {one.type: one.reason for one in foreign.conditions}
+    assert (reasons["Ready"], reasons["Stalled"]) == ("NameConflict", "NameConflict")
+    refused = condition(status(Observed(), 1, apply_error="pods is forbidden"), "Stalled")
+    assert refused is not None
+    assert (refused.reason, refused.message) == ("ApplyFailed", "pods is forbidden")
+
+
+def test_fixed_replicas_say_that_no_scaling_is_active() -> None:
+    found = status(observed(pod("a")), 1)
+    assert [(one.type, one.status, one.reason) for one in found.conditions] == [
+        ("Ready", "True", "Serving"),
+        ("ScalingActive", "False", "NotAutoscaled"),
+    ]
+
+
+def test_an_autoscaled_service_has_the_three_conditions_of_an_autoscaler() -> None:
+    found = status(observed(pod("a")), 1, scaled=outcome(fleet(ready())))
+    assert [(one.type, one.status, one.reason) for one in found.conditions] == [
+        ("Ready", "True", "Serving"),
+        ("ScalingActive", "True", "ValidMetrics"),
+        ("AbleToScale", "True", "ReadyForNewScale"),
+        ("ScalingLimited", "False", "DesiredWithinRange"),
+    ]
+
+
+def test_readiness_does_not_hang_on_the_scaler() -> None:
+    found = status(observed(pod("a")), 1, scaled=outcome(fleet(SILENT)))
+    reasons = {one.type: (one.status, one.reason) for one in found.conditions}
+    assert reasons["Ready"] == ("True", "Serving")
+    assert reasons["ScalingActive"] == ("False", "MetricsStale")
+
+
+def test_a_number_in_the_spec_that_is_ignored_is_said_to_be() -> None:
+    calm = condition(
+        status(observed(pod("a")), 1, of=autoscaled(replicas=5), scaled=outcome(fleet(ready()))), "AbleToScale"
+    )
+    assert calm is not None
+    assert calm.reason == "ReplicasIgnored"
+    assert calm.message == "spec.replicas 5 is ignored while spec.autoscaling is set; the number follows the load"
+    pods = outcome(fleet(ready(), UNPLACED))
+    busy = condition(status(observed(pod("a")), 2, of=autoscaled(replicas=5), scaled=pods), "AbleToScale")
+    assert busy is not None
+    assert busy.reason == "PendingPods"
+    assert busy.message.startswith("spec.replicas 5 is ignored")
+
+
+def test_the_transition_time_moves_only_with_the_status() -> None:
+    first = status(observed(pod("a")), 1, now=at(0))
+    again = status(observed(pod("a"), sick(Reason.STARTING)), 2, previous=first, now=at(60))
+    down = status(observed(sick(Reason.CRASH_LOOP)), 1, previous=again, now=at(120))
+    times = [found.last_transition_time for one in (first, again, down) if (found := condition(one, "Ready"))]
+    assert times == ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z", "2026-01-01T00:02:00Z"]
+    assert {found.observed_generation for found in down.conditions} == {3}
+
+
+def test_several_sick_pods_are_told_by_the_gravest_then_by_name() -> None:
+    seen = observed(sick(Reason.CRASH_LOOP, "z", "z"), sick(Reason.CRASH_LOOP, "a", "a"), sick(Reason.STARTING))
+    found = condition(status(replace(seen), 3), "Ready")
+    assert found is not None and found.message == "a: a"
