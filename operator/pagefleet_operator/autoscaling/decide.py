@@ -44,10 +44,13 @@ def decide(policy: Policy, fleet: Fleet, memory: Memory | None, now: Now) -> Out
     kept = Memory(
         final.replicas,
         remember(memory, answer.replicas, policy, now.monotonic_s),
+        memory.began_s,
         learn(memory, fleet, readings, proposals, final.replicas, now),
         held_back_s(memory, answer.replicas, calm.replicas, final.replicas, now.monotonic_s),
     )
-    view = explain.View(policy, fleet, readings, proposals, before, answer.replicas, final.replicas, final.clamps)
+    view = explain.View(
+        policy, fleet, readings, proposals, _began(memory, policy, now), before, answer.replicas, *final
+    )
     return Outcome(
         decision=explain.decision(view, now),
         memory=kept,
@@ -63,7 +66,11 @@ def decide(policy: Policy, fleet: Fleet, memory: Memory | None, now: Now) -> Out
 
 def _seed(policy: Policy, fleet: Fleet, now: Now) -> Memory:
     current = policy.min_replicas if fleet.current is None else fleet.current
-    return Memory(current, ((now.monotonic_s, current),))
+    return Memory(current, ((now.monotonic_s, current),), now.monotonic_s)
+
+
+def _began(memory: Memory, policy: Policy, now: Now) -> bool:
+    return memory.began_s is not None and now.monotonic_s - memory.began_s < policy.max_age_s
 
 
 def _raw(readings: Readings, proposals: tuple[Proposal, ...], fleet: Fleet, policy: Policy, before: int) -> _Answer:

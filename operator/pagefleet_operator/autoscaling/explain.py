@@ -29,6 +29,8 @@ class View:
     fleet: Fleet
     readings: Readings
     proposals: tuple[Proposal, ...]
+    began: bool
+    """A moment ago: the first samples may still be on their way."""
     before: int
     answer: int
     """Before stabilisation and bounds."""
@@ -73,6 +75,8 @@ def event(view: View) -> Scaled | None:
 def active(view: View) -> Verdict:
     """ScalingActive: whether the decision stands on samples."""
     if view.readings.empty:
+        if view.fleet.ready and view.began:
+            return Verdict(True, Reason.WAITING_FOR_METRICS, "the first samples are on their way")
         if view.fleet.ready:
             return Verdict(False, Reason.METRICS_STALE, f"no sample younger than {view.policy.max_age_s:g} s: held")
         return Verdict(False, Reason.WAITING_FOR_METRICS, "no pod is ready: the number is held")

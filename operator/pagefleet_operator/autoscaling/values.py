@@ -113,6 +113,8 @@ class Memory:
     answers: tuple[tuple[float, int], ...] = ()
     """(monotonic seconds at which it was last given, answer before stabilisation), oldest first;
     repeats are one entry."""
+    began_s: float | None = None
+    """Monotonic seconds of the first decision: before that no pod was asked."""
     overrun: Overrun | None = None
     held_back_s: float | None = None
     """Monotonic seconds at which a window last held an answer back; None since the number changed."""

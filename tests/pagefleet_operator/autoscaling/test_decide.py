@@ -102,6 +102,17 @@ def test_nothing_goes_down_for_one_window_after_a_restart() -> None:
     assert decide_values(DEFAULTS, pods, outcome.memory, at(300)).desired == 1
 
 
+def test_a_restart_is_not_told_as_stale_metrics_until_samples_had_their_time() -> None:
+    first = decide_values(DEFAULTS, fleet(SILENT), None, at(0))
+    later = decide_values(DEFAULTS, fleet(SILENT), first.memory, at(29))
+    stale = decide_values(DEFAULTS, fleet(SILENT), later.memory, at(30))
+    assert [(one.active.status, one.active.reason) for one in (first, later, stale)] == [
+        (True, Reason.WAITING_FOR_METRICS),
+        (True, Reason.WAITING_FOR_METRICS),
+        (False, Reason.METRICS_STALE),
+    ]
+
+
 def test_a_dip_shorter_than_the_down_window_changes_nothing() -> None:
     memory = decide_values(DEFAULTS, fleet(*[ready(0, 7)] * 3), calm(3), at(0)).memory
     for now_s, running in ((100, 0), (200, 7), (290, 0), (450, 0)):
