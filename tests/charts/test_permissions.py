@@ -1,10 +1,11 @@
 """The real operator with exactly the chart's permissions does its work and is never refused."""
 
+import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,25 @@ import pytest
 import yaml
 
 from e2e.cluster.box import Box
+from pagefleet_api import labels
 from tests.charts.helm import CHART, NAMESPACE
 from tests.charts.install_rig import SERVICE, api_server, helm_on, install
 
 pytestmark = pytest.mark.apiserver
 
 ACCOUNT = "pagefleet-operator"
+POD = """
+apiVersion: v1
+kind: Pod
+metadata:
+  name: {name}
+  namespace: default
+  labels: {labels}
+spec:
+  serviceAccountName: smollm2
+  containers: [{{name: engine, image: none}}]
+---
+"""
 CHILDREN = ("serviceaccount/smollm2", "service/smollm2", "deployment.apps/smollm2")
 
 
@@ -38,13 +52,31 @@ def _kubeconfig_of_the_operator(box: Box, folder: Path) -> Path:
     return path
 
 
-def _wait_for_children(box: Box, namespace: str, log: Path) -> None:
+def _children_and_status(box: Box) -> bool:
+    found = box.kubectl("get", "-o", "name", "--ignore-not-found", *CHILDREN)
+    status = box.kubectl("get", "infs/smollm2", "-o", "jsonpath={.status.url}")
+    return set(found.stdout.split()) == set(CHILDREN) and bool(status.stdout)
+
+
+def _a_pod_too_many(box: Box) -> None:
+    pod_labels = {**labels.common("smollm2"), labels.SERVING: labels.SERVING_TRUE}
+    pods = "".join(POD.format(name=name, labels=json.dumps(pod_labels)) for name in ("one", "two"))
+    created = box.kubectl("apply", "-f", "-", stdin=pods)
+    assert created.returncode == 0, created.stderr
+    settled = '{"status": {"observedGeneration": 99, "replicas": 2, "updatedReplicas": 2}}'  # nobody else says so here
+    patched = box.kubectl("patch", "deployment/smollm2", "--subresource=status", "--type=merge", f"--patch={settled}")
+    assert patched.returncode == 0, patched.stderr
+
+
+def _one_pod_marked_and_told_of(box: Box) -> bool:
+    marked = box.kubectl("get", "pods", "-o", "name", "-l", f"{labels.SERVING}={labels.SERVING_FALSE}")
+    events = box.kubectl("get", "events.events.k8s.io", "-o", "jsonpath={.items[*].reason}")
+    return len(marked.stdout.split()) == 1 and "Draining" in events.stdout.split()
+
+
+def _wait(done: Callable[[Box], bool], box: Box, log: Path) -> None:
     deadline_s = time.monotonic() + 30
-    while True:
-        found = box.kubectl("get", "-o", "name", "--ignore-not-found", f"--namespace={namespace}", *CHILDREN)
-        status = box.kubectl("get", "infs/smollm2", f"--namespace={namespace}", "-o", "jsonpath={.status.url}")
-        if set(found.stdout.split()) == set(CHILDREN) and status.stdout:
-            return
+    while not done(box):
         assert time.monotonic() < deadline_s, log.read_text()
         time.sleep(0.5)
 
@@ -63,13 +95,21 @@ def test_the_operator_needs_no_more_than_the_chart_gives(box: Box, tmp_path: Pat
         try:
             applied = box.kubectl("apply", "-f", "-", stdin=SERVICE)
             assert applied.returncode == 0, applied.stderr
-            _wait_for_children(box, "default", log)
+            _wait(_children_and_status, box, log)
+            _a_pod_too_many(box)
+            _wait(_one_pod_marked_and_told_of, box, log)
             lease = box.kubectl("get", "lease", ACCOUNT, f"--namespace={NAMESPACE}", "-o", "name")
             assert lease.stdout, lease.stderr
             assert operator.poll() is None
         finally:
             operator.terminate()
             operator.wait(timeout=20)
-            box.kubectl("delete", "infs,deployments,services,serviceaccounts", "--all", "--wait=false")
+            box.kubectl(
+                "delete",
+                "infs,deployments,services,serviceaccounts,pods,events",
+                "--all",
+                "--grace-period=0",
+                "--force",
+            )
             helm_on(box, "uninstall", "pagefleet")
     assert "forbidden" not in log.read_text().lower(), log.read_text()
