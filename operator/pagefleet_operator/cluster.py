@@ -89,7 +89,7 @@ async def connect() -> Connection:
     """
     configuration = Configuration()
     if os.environ.get("KUBECONFIG") or not os.environ.get("KUBERNETES_SERVICE_HOST"):
-        await config.load_kube_config(client_configuration=configuration)
+        await config.load_kube_config(os.environ.get("KUBECONFIG"), client_configuration=configuration)
     else:
         config.load_incluster_config(client_configuration=configuration)
     configuration.client_session_kwargs = {"trust_env": False}

@@ -29,6 +29,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     layout = Layout(bridge=None, first_port=_free_block())
     running = Box.at(tmp_path_factory.mktemp("box"), layout)
     running.up(nodes=0)
+    running.processes.kill("kube-scheduler")  # it would go on calling pods unschedulable that `Fleet` runs
     try:
         api = Api(running.kubeconfig)
         api.create("customresourcedefinitions", custom_resource_definition())

@@ -14,7 +14,15 @@ import yaml
 from tests.pagefleet_operator.apiserver.api import Json, eventually
 
 ROOT = Path(__file__).resolve().parents[3]
-FAST: dict[str, Any] = {"scrape_busy_s": 0.4, "scrape_calm_s": 0.6, "scrape_idle_s": 1.0, "lease_renew_s": 0.5}
+FAST: dict[str, Any] = {
+    "scrape_busy_s": 0.4,
+    "scrape_calm_s": 0.6,
+    "scrape_idle_s": 1.0,
+    "lease_renew_s": 0.5,
+    "lease_renew_deadline_s": 2.4,
+    "write_timeout_s": 1.5,
+    "lease_duration_s": 4,
+}
 """Intervals for tests: shorter waits, the same order of things."""
 
 

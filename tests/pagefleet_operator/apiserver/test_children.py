@@ -50,7 +50,7 @@ def test_a_service_gets_its_children_and_becomes_ready(api: Api, namespace: str,
             assert child is not None
             (owner,) = child["metadata"]["ownerReferences"]
             assert (owner["kind"], owner["name"], owner["controller"]) == ("InferenceService", "smollm2", True)
-        status = eventually(lambda: (api.get("inferenceservices", namespace, "smollm2") or {}).get("status"), "status")
+        status = (api.get("inferenceservices", namespace, "smollm2") or {})["status"]
         assert status["ready"] == "1/1"
         assert status["url"] == f"http://smollm2.{namespace}.svc/v1"
         assert status["observedGeneration"] == 1

@@ -1,0 +1,145 @@
+"""Watches that die without a word, servers that restart, and namespaces that go."""
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.cluster.box import Box
+from pagefleet_api import labels
+from pagefleet_operator import cluster
+from pagefleet_operator.metrics import Metrics
+from pagefleet_operator.settings import Settings
+from tests.pagefleet_operator.apiserver.api import Api, eventually, never
+from tests.pagefleet_operator.apiserver.conftest import Start
+from tests.pagefleet_operator.apiserver.operators import service
+from tests.pagefleet_operator.apiserver.proxy import Proxy
+
+pytestmark = pytest.mark.apiserver
+
+_QUICK = {"watch_inactivity_s": 4.0, "watch_connect_s": 2.0, "relist_settle_s": 0.5}
+
+
+@pytest.fixture
+def proxy(api: Api) -> Iterator[Proxy]:
+    """Between the operator and the API server."""
+    made = Proxy((api.host, api.port))
+    yield made
+    made.close()
+
+
+def _handled(api: Api, namespace: str, name: str) -> bool:
+    return api.get("deployments", namespace, name) is not None
+
+
+def test_a_watch_that_falls_silent_is_noticed_and_replaced(
+    api: Api, box: Box, namespace: str, start: Start, proxy: Proxy, tmp_path: Path
+) -> None:
+    operator = start(kubeconfig=proxy.kubeconfig(box.kubeconfig, tmp_path), **_QUICK).ready()
+    api.create("inferenceservices", service(namespace, "before"))
+    eventually(lambda: _handled(api, namespace, "before"), "the first service is handled")
+    assert proxy.black_hole() >= 5
+    api.create("inferenceservices", service(namespace, "after"))
+    eventually(lambda: _handled(api, namespace, "after"), "the second service is handled", 30)
+    assert operator.process.poll() is None
+
+
+def test_the_default_times_notice_a_silent_watch_within_two_minutes() -> None:
+    timings = Settings().timings
+    assert timings.watch_inactivity_s + timings.watch_connect_s + timings.watch_retry_cap_s < 120
+    assert timings.watch_server_timeout_s + timings.watch_inactivity_s < timings.live_watch_s
+
+
+def test_an_api_server_restart_is_survived(api: Api, box: Box, namespace: str, start: Start) -> None:
+    operator = start(**_QUICK).ready()
+    api.create("inferenceservices", service(namespace, "before"))
+    eventually(lambda: _handled(api, namespace, "before"), "the first service is handled")
+    box.stop_apiserver()
+    time.sleep(5)
+    box.start_apiserver()
+    api.create("inferenceservices", service(namespace, "after"))
+    eventually(lambda: _handled(api, namespace, "after"), "the second service is handled", 40)
+    assert operator.process.poll() is None
+    assert operator.get("/healthz")[0] == 200
+
+
+def test_what_went_while_nobody_watched_is_forgotten_after_the_history_is_lost(
+    api: Api, box: Box, namespace: str, start: Start, proxy: Proxy, tmp_path: Path
+) -> None:
+    operator = start(kubeconfig=proxy.kubeconfig(box.kubeconfig, tmp_path), **_QUICK).ready()
+    for name in ("stays", "goes"):
+        api.create("inferenceservices", service(namespace, name))
+        eventually(lambda: f'inference_service="{name}"' in operator.get("/metrics")[1], "it is known")  # noqa: B023
+    proxy.cut()
+    api.delete("inferenceservices", namespace, "goes")
+    eventually(lambda: not _handled(api, namespace, "goes"), "its children are gone")
+    box.stop_apiserver()  # a fresh API server has no history to continue from: watches get 410
+    box.start_apiserver()
+    proxy.heal()
+    eventually(lambda: 'inference_service="goes"' not in operator.get("/metrics")[1], "it is forgotten", 40)
+    api.create("inferenceservices", service(namespace, "new"))
+    eventually(lambda: _handled(api, namespace, "new"), "it works on", 30)
+    assert not operator.events("pass_crashed")
+
+
+def test_a_namespace_that_is_deleted_goes_and_nothing_is_tried_again_and_again(
+    api: Api, namespace: str, start: Start
+) -> None:
+    other = f"{namespace}-going"
+    api.create("namespaces", {"metadata": {"name": other}})
+    operator = start(flags=("--namespace", other, "--lease-namespace", namespace)).ready()
+    for name in ("a", "b", "c"):
+        api.create("inferenceservices", service(other, name))
+    eventually(lambda: _handled(api, other, "a"), "children are being made")
+    api.delete("namespaces", None, other)
+    eventually(lambda: api.get("namespaces", None, other) is None, "the namespace is gone", 60)
+    before = operator.writes()
+    never(lambda: operator.writes() > before, "a write into nothing", 3)
+    assert len(operator.events("pass_failed")) <= 6
+    assert not operator.events("pass_crashed")
+
+
+def test_creating_a_child_in_a_terminating_namespace_is_told_apart(
+    api: Api, box: Box, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = f"{namespace}-held"
+    api.create("namespaces", {"metadata": {"name": other}})
+    held = {"metadata": {"name": "held", "namespace": other, "finalizers": ["example.com/held"]}}
+    api.create("serviceaccounts", held)
+    api.delete("namespaces", None, other)
+    monkeypatch.setitem(os.environ, "KUBECONFIG", str(box.kubeconfig))
+
+    async def attempt() -> None:
+        client = await cluster.connect()
+        try:
+            at = cluster.Cluster(client, Settings(), Metrics(), may_write=lambda: True)
+            meta = {"name": "new", "namespace": other}
+            await at.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta})
+        finally:
+            await client.close()
+
+    try:
+        with pytest.raises(cluster.Terminating):
+            asyncio.run(attempt())
+    finally:
+        api.merge("serviceaccounts", other, "held", {"metadata": {"finalizers": None}})
+
+
+def test_only_the_given_namespaces_are_served_and_without_any_the_whole_cluster(
+    api: Api, namespace: str, start: Start
+) -> None:
+    other = f"{namespace}-other"
+    api.create("namespaces", {"metadata": {"name": other}})
+    first = start().ready()
+    api.create("inferenceservices", service(namespace))
+    api.create("inferenceservices", service(other))
+    eventually(lambda: _handled(api, namespace, "s"), "the given namespace is served")
+    never(lambda: _handled(api, other, "s"), "another namespace was served", 2)
+    first.stop()
+    start(flags=("--lease-name", "wide")).ready()
+    eventually(lambda: _handled(api, other, "s"), "the other namespace is served")
+    api.delete("inferenceservices", other, "s")
+    assert labels.child_name("s") == "s"
