@@ -62,20 +62,22 @@ def _total(prometheus: Prometheus, panel: str, since_s: float, now_s: float) -> 
     return prometheus.value(expr, now_s)
 
 
-def test_totals_are_what_the_pods_counted_while_they_come_restart_fail_and_go(
-    prometheus: Prometheus, pods: dict[str, FakePod]
-) -> None:
+def _begin(prometheus: Prometheus, pods: dict[str, FakePod]) -> float:
+    """Two pods that serve, one of them with a past; the Unix time at which the shown range begins."""
     a, b, c, operator = pods.values()
     operator.process.add(Operator.LEADER, 1)
     c.failing = True  # not born yet
     prometheus.scrape([a, b, c], operator)
     _seen(prometheus, a, 0)
-    _serve(a, 7, "error")  # before the shown range
+    _serve(a, 7, "error")
     _seen(prometheus, a, 7)
     _seen(prometheus, b, 0)
     time.sleep(3 * SCRAPE_S)
-    since_s = time.time()
+    return time.time()
 
+
+def _live_through(prometheus: Prometheus, a: FakePod, b: FakePod, c: FakePod, operator: FakePod) -> int:
+    """A gap, a restart, a birth and a death under traffic; the requests that were served, 4 of them errors."""
     _serve(a, 5)
     _serve(b, 3, "length")
     _seen(prometheus, a, 12)
@@ -97,12 +99,17 @@ def test_totals_are_what_the_pods_counted_while_they_come_restart_fail_and_go(
     prometheus.wait_until(lambda: not prometheus.query(f'{Engine.REQUESTS.name}{{pod="b"}}'), "b stays")
     _serve(c, 8)
     _seen(prometheus, c, 10)
-    time.sleep(2 * SCRAPE_S)
+    return 5 + 3 + 4 + 1 + 2 + 8
 
+
+def test_totals_are_what_the_pods_counted_while_they_come_restart_fail_and_go(
+    prometheus: Prometheus, pods: dict[str, FakePod]
+) -> None:
+    since_s = _begin(prometheus, pods)
+    requests = _live_through(prometheus, *pods.values())
+    time.sleep(2 * SCRAPE_S)
     now_s = time.time()
-    found = {panel: _total(prometheus, panel, since_s, now_s) for panel in TOTALS}
-    requests = 5 + 3 + 4 + 1 + 2 + 8
-    assert found == {
+    assert {panel: _total(prometheus, panel, since_s, now_s) for panel in TOTALS} == {
         "Requests": requests,
         "Errors": 4,
         "Rejected": 6,
