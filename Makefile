@@ -43,7 +43,7 @@ check: setup ## Lint, types, import contracts, generated files, fast tests (no c
 check-lint:
 	@$(BIN)/ruff check --quiet && $(BIN)/ruff format --check --quiet && echo "lint: ok"
 check-types:
-	@$(BIN)/mypy --no-error-summary crds/pagefleet_api operator/pagefleet_operator engine_image/pagefleet_engine dashboards e2e bench tests && echo "types: ok"
+	@$(BIN)/mypy --no-error-summary crds/pagefleet_api operator/pagefleet_operator engine_image/pagefleet_engine dashboards docs e2e bench tests && echo "types: ok"
 check-imports:
 	@mkdir -p .state && $(BIN)/lint-imports --no-cache > .state/imports.log || { cat .state/imports.log; exit 1; }; echo "import contracts: ok"
 check-tests:
@@ -52,6 +52,11 @@ check-tests:
 .PHONY: generate
 generate: setup ## Make the generated files again: CRD, chart's CRD, dashboards, docs tables, golden manifests
 	@$(RUN) pagefleet_api > crds/inferenceservices.yaml
+	@cp crds/inferenceservices.yaml charts/pagefleet/files/
+	@$(RUN) dashboards
+	@$(RUN) docs.generate
+	@$(RUN) tests.pagefleet_operator.golden
+	@$(RUN) tests.charts.golden
 
 .PHONY: images
 images: setup ## Build both images (pagefleet-control, pagefleet-engine) without a registry
