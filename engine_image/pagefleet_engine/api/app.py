@@ -59,6 +59,7 @@ def _app(host: EngineHost) -> FastAPI:
         log.info(
             "request_refused",
             extra={
+                "request": getattr(request.state, "request_id", None),
                 "path": request.url.path,
                 "status": errors.http_status(error),
                 "code": errors.code(error),

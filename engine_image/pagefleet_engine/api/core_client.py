@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from pagefleet_engine.api.errors import ApiError, CoreLost
+from pagefleet_engine.api.errors import ApiError, CoreLost, EngineFailed
 from pagefleet_engine.core.channel import ChannelClosed, encode_frame, read_frame
 from pagefleet_engine.wire import (
     Abort,
@@ -80,7 +80,7 @@ class CoreClient:
         self._flights: dict[int, Flight] = {}
         self._outbox: list[ToCore] = []
         self._next_id = 0
-        self._closed_by: ApiError | None = None
+        self._refusal: ApiError | None = None
         self.ready: CoreReady | None = None
         self.status: CoreStatus | None = None
         self.failure: str | None = None
@@ -106,9 +106,9 @@ class CoreClient:
         return range(first, self._next_id)
 
     def submit(self, submits: Sequence[Submit]) -> Flight:
-        """Send sequences to the core together; raises the error that ended all flights, if one did."""
-        if self._closed_by is not None:
-            raise self._closed_by
+        """Send sequences to the core together; raises the refusal that `end_all` was given."""
+        if self._refusal is not None:
+            raise self._refusal
         flight = Flight(self, [submit.request_id for submit in submits])
         if not self._flights:
             self.busy_since_s = self._clock()
@@ -123,9 +123,9 @@ class CoreClient:
         if known:
             self._post(Abort(known))
 
-    def end_all(self, error: ApiError) -> None:
-        """End every flight, and refuse every later one, with `error`."""
-        self._closed_by = self._closed_by or error
+    def end_all(self, error: ApiError, refusal: ApiError) -> None:
+        """End every flight with `error`, and refuse every later one with `refusal`."""
+        self._refusal = self._refusal or refusal
         for flight in set(self._flights.values()):
             flight.end(error)
 
@@ -133,7 +133,8 @@ class CoreClient:
         """The core is lost; the first reason stays."""
         if self.failure is None:
             self.failure = message
-            self.end_all(CoreLost(f"The engine failed: {message}. Send the request again.", retry_after_s=5))
+            said = f"The engine failed: {message}. Send the request again."
+            self.end_all(CoreLost(said, retry_after_s=5), EngineFailed(said, retry_after_s=5))
             self._on_change()
 
     def close(self) -> None:

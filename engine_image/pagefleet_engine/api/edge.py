@@ -30,6 +30,7 @@ class Edge:
             await self._app(scope, receive, send)
             return
         request_id = Headers(scope=scope).get(REQUEST_ID, "")[:_ID_LIMIT_CHARS] or secrets.token_hex(_ID_BYTES)
+        scope.setdefault("state", {})["request_id"] = request_id
 
         async def send_marked(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -82,8 +82,8 @@ class Endpoints:
         try:
             parsed = await self._parse(kind, await read_body(request))
             self._check_model(parsed.model)
-            answer_id = id_prefix + secrets.token_hex(_ID_BYTES)
-            dialect = dialect_kind(parsed, Heading(answer_id, int(time.time()), host.model_name, host.model))
+            heading = Heading(id_prefix + secrets.token_hex(_ID_BYTES), int(time.time()), host.model_name, host.model)
+            dialect = dialect_kind(parsed, heading)
             claim = host.gate.admit(parsed.choices * dialect.asked.prompts)
             try:
                 generation = await self._begin(dialect, claim, salt, arrived_at_s)
@@ -91,8 +91,8 @@ class Endpoints:
                 claim.release_rest()
                 raise
             if parsed.stream:
-                return await self._stream(request, dialect, generation, answer_id)
-            return await self._whole(request, dialect, generation, answer_id)
+                return await self._stream(request, dialect, generation)
+            return await self._whole(request, dialect, generation)
         except ClientGone:
             return nobody_response()
 
@@ -119,7 +119,7 @@ class Endpoints:
         )
         return Generation(host.core, host.recorder, claim, plan, clock=host.clock, arrived_at_s=arrived_at_s)
 
-    async def _whole(self, request: Request, dialect: Dialect, generation: Generation, answer_id: str) -> Response:
+    async def _whole(self, request: Request, dialect: Dialect, generation: Generation) -> Response:
         deltas: list[list[Delta]] = [[] for _ in generation.choices]
         try:
             async with (
@@ -130,21 +130,19 @@ class Endpoints:
                     for progress in batch:
                         deltas[progress.choice_index].append(progress.delta)
         finally:
-            generation.log_end(answer_id, stream=False)
+            generation.log_end(request.state.request_id, stream=False)
         whole = [_whole_choice(choice, found) for choice, found in zip(generation.choices, deltas, strict=True)]
         return json_response(dialect.whole(whole, generation.usage()))
 
-    async def _stream(self, request: Request, dialect: Dialect, generation: Generation, answer_id: str) -> Response:
-        events = self._events(request, dialect, generation, answer_id)
+    async def _stream(self, request: Request, dialect: Dialect, generation: Generation) -> Response:
+        events = self._events(request, dialect, generation)
         return EventStream(await anext(events), events)
 
-    async def _events(
-        self, request: Request, dialect: Dialect, generation: Generation, answer_id: str
-    ) -> AsyncGenerator[bytes, None]:
+    async def _events(self, request: Request, dialect: Dialect, generation: Generation) -> AsyncGenerator[bytes, None]:
         """The events of a stream, those of one step together; ends with usage, if asked for, and `[DONE]`."""
         opened: set[int] = set()
         async with AsyncExitStack() as stack:
-            stack.callback(generation.log_end, answer_id, stream=True)
+            stack.callback(generation.log_end, request.state.request_id, stream=True)
             await stack.enter_async_context(on_hang_up(request.receive, lambda: generation.flight.end(ClientGone())))
             batches = await stack.enter_async_context(aclosing(generation.progress()))
             async for batch in batches:

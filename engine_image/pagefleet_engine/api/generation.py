@@ -161,14 +161,14 @@ class Generation:
         self._recorder.observe(Engine.REQUEST_PROMPT_TOKENS, len(self._plan.submits[index].prompt_token_ids))
         self._recorder.observe(Engine.REQUEST_GENERATION_TOKENS, self.choices[index].completion_tokens)
 
-    def log_end(self, answer_id: str, *, stream: bool) -> None:
+    def log_end(self, request_id: str, *, stream: bool) -> None:
         """One line for the whole request, once `progress` is closed."""
         usage = self.usage()
         duration_s = self._clock() - self._timings[0].arrived_at_s
         log.info(
             "request_finished",
             extra={
-                "answer": answer_id,
+                "request": request_id,
                 "stream": stream,
                 "outcomes": self._outcomes,
                 "prompt_tokens": usage.prompt_tokens,

@@ -7,7 +7,7 @@ from pagefleet_api.launch import Launch
 from pagefleet_engine.api import health
 from pagefleet_engine.api.auth import Keys
 from pagefleet_engine.api.core_client import Clock, CoreClient
-from pagefleet_engine.api.errors import ApiError, Starting
+from pagefleet_engine.api.errors import Cut, Draining, Starting
 from pagefleet_engine.api.gate import Gate
 from pagefleet_engine.api.model import ServedModel
 from pagefleet_engine.api.recorder import Recorder
@@ -76,9 +76,10 @@ class EngineHost:
         self.gate.loaded = True
         self.changed()
 
-    def cut(self, error: ApiError) -> None:
-        """End every open answer with `error`."""
-        self.core.end_all(error)
+    def cut(self) -> None:
+        """End every open answer, as the process ends."""
+        said = "The server ended before this answer did. Send the request again."
+        self.core.end_all(Cut(said, retry_after_s=1), Draining(said, retry_after_s=1))
 
     def ailment(self) -> str | None:
         """Why the engine is not alive, or None; see `health`."""

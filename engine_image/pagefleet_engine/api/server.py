@@ -18,7 +18,6 @@ from pagefleet_api.launch import Launch
 from pagefleet_engine.api.app import admin_app, client_app
 from pagefleet_engine.api.core_child import CoreChild
 from pagefleet_engine.api.drain import Ending
-from pagefleet_engine.api.errors import Cut
 from pagefleet_engine.api.host import EngineHost
 from pagefleet_engine.api.model import ServedModel, served_name
 from pagefleet_engine.models.source import ModelFiles
@@ -193,7 +192,7 @@ class Server:
         log.info("leaving", extra={"open": host.gate.open_sequences, "cut": ending is Ending.CUT})
         if ending is Ending.CUT:
             host.gate.drain = host.gate.drain.signal(time.monotonic())
-            host.cut(Cut("The server ended before this answer did. Send the request again.", retry_after_s=1))
+            host.cut()
             await self._last_bytes()
 
     async def _last_bytes(self) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
@@ -14,6 +14,8 @@ from pagefleet_engine.api.errors import AnswerFailed, ApiError, BodyTooLarge
 from pagefleet_engine.api.generation import ClientGone
 
 BODY_LIMIT_BYTES = 32 << 20
+_DISCARD_BYTES = 256 << 20
+_DISCARD_S = 1.0
 _JSON = "application/json"
 _CLIENT_CLOSED_REQUEST = 499
 
@@ -39,6 +41,8 @@ async def read_body(request: Request) -> bytes:
     """The whole body; raises `BodyTooLarge`, or `ClientGone` when the client hangs up before its end."""
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > BODY_LIMIT_BYTES:
+        if "expect" not in request.headers:
+            await _discard_body(request.receive)
         raise _too_large()
     body = bytearray()
     while True:
@@ -47,9 +51,23 @@ async def read_body(request: Request) -> bytes:
             raise ClientGone
         body += message.get("body", b"")
         if len(body) > BODY_LIMIT_BYTES:
+            await _discard_body(request.receive)
             raise _too_large()
         if not message.get("more_body", False):
             return bytes(body)
+
+
+async def _discard_body(receive: Receive) -> None:
+    """Let a client finish sending, within bounds: closing on unread bytes resets the connection, and the
+    client, which reads only after it has sent, would never see why."""
+    left_bytes = _DISCARD_BYTES
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_DISCARD_S):
+            while left_bytes > 0:
+                message = await receive()
+                left_bytes -= len(message.get("body", b""))
+                if not message.get("more_body", False):
+                    return
 
 
 def _too_large() -> BodyTooLarge:

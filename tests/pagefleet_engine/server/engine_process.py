@@ -120,7 +120,13 @@ def engine(
     paths = os.pathsep.join(str(ROOT / part) for part in ("crds", "engine_image", "."))
     process = subprocess.Popen(
         [sys.executable, "-c", start, "--model", uri, "--served-model-name", MODEL, *ports, *flags],
-        env={**os.environ, "PYTHONPATH": paths, "FAKE_CORE": json.dumps(fake or {}), **environment},
+        env={
+            **os.environ,
+            "PYTHONPATH": paths,
+            "FAKE_CORE": json.dumps(fake or {}),
+            "OMP_NUM_THREADS": "1",
+            **environment,
+        },
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,

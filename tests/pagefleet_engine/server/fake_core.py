@@ -7,6 +7,7 @@ environment is JSON with fields of `Script`.
 import json
 import os
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 
@@ -20,10 +21,10 @@ BLOCK = 16
 
 @dataclass(frozen=True)
 class Script:
-    """How the fake behaves; times in seconds, `fail_at` and `die_at` in tokens of one answer."""
+    """How the fake behaves: it loads until `hold` is set; `fail_at` and `die_at` are tokens of one answer."""
 
     step_s: float = 0.0
-    load_s: float = 0.0
+    hold: threading.Event | None = None
     refuse: str | None = None
     fail_at: int | None = None
     die_at: int | None = None
@@ -57,8 +58,7 @@ class FakeCore:
             self.step()
 
     def load(self) -> None:
-        end = time.monotonic() + self.script.load_s
-        while time.monotonic() < end:
+        while self.script.hold is not None and not self.script.hold.is_set():
             self.channel.send(StepReport())
             time.sleep(0.05)
         if self.script.refuse is not None:

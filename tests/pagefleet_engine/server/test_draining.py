@@ -1,6 +1,7 @@
 """Drains by the admin port and by signals, with the clock moved instead of waited for."""
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ async def test_a_cut_ends_streams_with_an_error_event_counts_aborts_and_exits_0(
     async with engine(tiny, *flags, step_s=0.02) as running:
         streams = [await started(running, stream=True) for _ in range(2)]
         queued = asyncio.create_task(running.complete("abc", max_tokens=5))
-        await until(lambda: running.server.host.gate.open_sequences == 3)
+        await until(lambda: len(running.server.host.core._flights) == 3)
         running.signal()
         if second_signal:
             running.signal()
@@ -112,7 +113,17 @@ async def test_a_cut_ends_streams_with_an_error_event_counts_aborts_and_exits_0(
 
 
 async def test_a_signal_while_the_model_loads_ends_the_process_at_once(tiny: Path) -> None:
-    async with engine(tiny, ready=False, load_s=5) as running:
+    async with engine(tiny, ready=False, hold=threading.Event()) as running:
         await until(lambda: running.server.host.core.heard_at_s is not None)
         running.signal()
         assert await asyncio.wait_for(running.running, 1) == 0
+
+
+async def test_a_request_that_is_tokenised_while_the_process_ends_is_refused_and_counted_as_such(tiny: Path) -> None:
+    async with engine(tiny) as running:
+        host = running.server.host
+        host.cut()
+        refused = await running.complete("abc", stream=True)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "draining")
+        assert host.gate.open_sequences == 0
+        assert await running.metric('pagefleet_rejections_total{model_name="tiny",reason="draining"}') == 1

