@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_TOO_CHATTY = ("kopf.objects", "kopf.activities", "aiohttp.access", "asyncio")
+_TOO_CHATTY = ("kopf", "aiohttp.access", "asyncio")
 
 
 class JsonLines(logging.Formatter):
@@ -18,7 +18,7 @@ class JsonLines(logging.Formatter):
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
-            "event": record.getMessage(),
+            **_event(record),
             "logger": record.name,
             **_fields(record),
         }
@@ -34,8 +34,17 @@ class Text(logging.Formatter):
         """The line of one record."""
         time = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
         fields = " ".join(f"{name}={value}" for name, value in _fields(record).items())
-        line = f"{time} {record.levelname:<7} {record.getMessage()} {fields}".rstrip()
+        event = " ".join(_event(record).values())
+        line = f"{time} {record.levelname:<7} {event} {fields}".rstrip()
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _event(record: logging.LogRecord) -> dict[str, str]:
+    """Our records are named events; those of libraries are prose, which is a field of one event for each library."""
+    library = record.name.partition(".")[0]
+    if library.startswith("pagefleet") or library == "__main__":
+        return {"event": record.getMessage()}
+    return {"event": f"{library}_message", "text": record.getMessage()}
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:

@@ -53,7 +53,16 @@ class Api:
             self._tls.load_cert_chain(pem.name)
 
     def call(self, method: str, path: str, body: Json | None = None, content_type: str = "application/json") -> Json:
-        """The parsed answer; ApiRefusal with the server's message otherwise."""
+        """The parsed answer; ApiRefusal with the server's message otherwise. "Come later" is obeyed."""
+        while True:
+            try:
+                return self._call(method, path, body, content_type)
+            except ApiRefusal as refusal:
+                if refusal.status != 429:
+                    raise
+            time.sleep(0.5)
+
+    def _call(self, method: str, path: str, body: Json | None, content_type: str) -> Json:
         connection = http.client.HTTPSConnection(self.host, self.port, timeout=10, context=self._tls)
         try:
             headers = {"Content-Type": content_type, "Accept": "application/json"}

@@ -152,7 +152,8 @@ def test_deleting_a_service_takes_its_children_along(api: Api, namespace: str, s
         api.create("inferenceservices", service(namespace))
         eventually(lambda: _is_ready(api, namespace), "the service is ready")
         api.delete("inferenceservices", namespace, "s")
-        eventually(lambda: not api.list("pods", namespace), "the pods are gone")
+        # the garbage collector looks for new kinds every 30 s
+        eventually(lambda: not api.list("pods", namespace), "the pods are gone", 60)
         eventually(lambda: api.get("deployments", namespace, "s") is None, "the Deployment is gone")
         eventually(lambda: 'inference_service="s"' not in operator.get("/metrics")[1], "its series are gone")
         assert not operator.events("pass_crashed")
