@@ -48,6 +48,8 @@ class Answer:
     started_s: float
     ended_s: float
     status: int | None = None
+    server_id: str | None = None
+    """The server's name for the answer, as its log has it."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     """From the usage chunk; without one, the chunks that carried a token."""
@@ -82,6 +84,7 @@ class StreamedAnswer:
     ask: Ask
     text: list[str] = field(default_factory=list)
     token_times_s: list[float] = field(default_factory=list)
+    server_id: str | None = None
     finish_reason: str | None = None
     usage: dict[str, Any] | None = None
     done: bool = False
@@ -115,6 +118,7 @@ class StreamedAnswer:
     def _take(self, chunk: dict[str, Any], now_s: float) -> None:
         if "error" in chunk:
             raise BrokenStream(Fault.ERROR_EVENT, json.dumps(chunk["error"])[:500])
+        self.server_id = chunk.get("id", self.server_id)
         if chunk.get("usage"):
             self.usage = dict(chunk["usage"])
         for choice in chunk.get("choices", []):

@@ -131,7 +131,7 @@ def _settle(watch: Watch, replicas: int, held_s: float, say: Say, load: Load | N
         if (words := _in_words(body)) != told:
             say(words)
             told = words
-        settled = is_ready(body, replicas) and not body["status"].get("drainingReplicas")
+        settled = is_ready(body, replicas)
         since_s = (since_s or time.monotonic()) if settled and _desired(body) == replicas else None
         if load is not None:
             _check(load.answers)

@@ -121,6 +121,7 @@ class Exchange:
         try:
             choice = body["choices"][0]
             answer.text, answer.done = [choice["message"]["content"]], True
+            answer.server_id = body.get("id")
             answer.finish_reason, answer.usage = choice["finish_reason"], body["usage"]
             tokens = answer.completion_tokens()
         except (LookupError, TypeError) as error:
@@ -136,6 +137,7 @@ class Exchange:
             started_s=self._started_s,
             ended_s=self._now_s(),
             status=self._status,
+            server_id=streamed.server_id,
             prompt_tokens=None if streamed.usage is None else int(streamed.usage["prompt_tokens"]),
             completion_tokens=streamed.completion_tokens(),
             chunks=len(streamed.text),

@@ -6,8 +6,9 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 Json = dict[str, Any]
@@ -77,6 +78,20 @@ class Kubectl:
     def raw(self, path: str) -> str:
         """A GET of an API path."""
         return self.run("get", "--raw", path)
+
+
+@contextlib.contextmanager
+def followed_logs(kubectl: Kubectl, pods: Iterable[str], folder: Path) -> Iterator[dict[str, Path]]:
+    """The whole log of each pod in a file that grows while the context is open, and outlives the pod."""
+    files = {pod: folder / f"{pod}.log" for pod in pods}
+    with contextlib.ExitStack() as stack:
+        for pod, path in files.items():
+            log = stack.enter_context(path.open("wb"))
+            words = kubectl.command("logs", "--follow", pod)
+            process = subprocess.Popen(words, env=kubectl.environment, stdout=log, stderr=subprocess.DEVNULL)
+            stack.callback(process.wait, 10)
+            stack.callback(process.terminate)
+        yield files
 
 
 @dataclass(frozen=True, slots=True)

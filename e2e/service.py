@@ -49,11 +49,15 @@ def condition(body: Json, kind: str) -> Json | None:
 
 
 def is_ready(body: Json, replicas: int | None = None) -> bool:
-    """Whether the resource's status says Ready for its present spec, with so many ready replicas if given."""
+    """Whether the resource's status says Ready for its present spec.
+
+    With `replicas`: so many are wanted and ready, and none is draining.
+    """
     status = body.get("status", {})
     ready = condition(body, "Ready") or {}
     current = status.get("observedGeneration") == body["metadata"]["generation"]
-    enough = replicas is None or status.get("readyReplicas", 0) == status.get("replicas", 0) == replicas
+    counts = [status.get(name, 0) for name in ("replicas", "readyReplicas", "drainingReplicas")]
+    enough = replicas is None or counts == [replicas, replicas, 0]
     return current and ready.get("status") == "True" and enough
 
 

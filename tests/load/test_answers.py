@@ -11,7 +11,10 @@ from e2e.answers import Answer, Ask, BrokenStream, Fault, StreamedAnswer, percen
 
 
 def chunk(text: str | None = None, finish: str | None = None, usage: int | None = None) -> bytes:
-    body: dict[str, Any] = {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]}
+    body: dict[str, Any] = {
+        "id": "chat-7",
+        "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}],
+    }
     if usage is not None:
         body = {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": usage}}
     return b"data: " + json.dumps(body).encode() + b"\n"
@@ -32,6 +35,7 @@ def stream(lines: list[bytes], ask: Ask) -> StreamedAnswer:
 def test_a_whole_stream_with_usage_counts_by_usage() -> None:
     answer = stream([*TWO, chunk(usage=2), DONE], Ask("x", 2))
     assert (answer.completion_tokens(), answer.finish_reason, answer.token_times_s) == (2, "length", [0.0, 2.0])
+    assert answer.server_id == "chat-7"
 
 
 def test_without_usage_the_chunks_count_and_may_hold_several_tokens_each() -> None:
@@ -79,8 +83,8 @@ def test_no_values_have_no_percentile() -> None:
 
 
 def test_a_summary_counts_requests_tokens_and_faults() -> None:
-    good = Answer(0, 2, 1.0, 3.0, 200, 7, 2, 2, "length", (1.5, 2.0))
-    cut = Answer(1, 2, 1.0, 2.0, 200, None, 1, 1, None, (1.25,), retries=2, fault=Fault.RESET)
+    good = Answer(0, 2, 1.0, 3.0, 200, None, 7, 2, 2, "length", (1.5, 2.0))
+    cut = Answer(1, 2, 1.0, 2.0, 200, None, None, 1, 1, None, (1.25,), retries=2, fault=Fault.RESET)
     result = summary([good, cut])
     assert (result.requests, result.answered, result.retries, result.completion_tokens) == (2, 1, 2, 3)
     assert (result.faults, result.finish_reasons, result.statuses) == ({"reset": 1}, {"length": 1}, {"200": 2})
