@@ -77,6 +77,8 @@ def test_a_stopped_core_is_unhealthy_in_time_well_again_when_it_goes_on_and_neve
         wait_until(lambda: running.http.get(f"{running.admin}/healthz").status_code == 200, 5)
         os.kill(core, signal.SIGSTOP)
         running.signal(signal.SIGTERM)
+        # Two signals in a row may reach the process as one.
+        wait_until(lambda: running.load()["state"] == "draining", 5)
         running.signal(signal.SIGTERM)
         assert sse(stream.result(5).text)[-1]["error"]["code"] == "shutting_down"
         assert running.process.wait(5) == 0
