@@ -44,11 +44,15 @@ class HeadShape:
 
 @dataclass(frozen=True, slots=True)
 class _Decodes:
-    """A decode group on the device. `mask` is [KV heads x sequences, groups, length] or None."""
+    """A decode group on the device. `mask` is [KV heads x sequences, groups, length] or None.
+
+    `gathered` takes each layer's keys and values in turn: fresh memory for each would cost page faults.
+    """
 
     rows: slice
     count: int
     blocks: torch.Tensor
+    gathered: torch.Tensor
     length: int
     mask: torch.Tensor | None
 
@@ -59,6 +63,7 @@ class _Prefill:
     tokens: int
     start: int
     blocks: torch.Tensor
+    gathered: torch.Tensor
 
 
 class StepAttention:
@@ -94,7 +99,8 @@ class StepAttention:
     def _attend_decodes(self, memory: torch.Tensor, queries: torch.Tensor, group: _Decodes) -> torch.Tensor:
         shape, count = self._shape, group.count
         heads = shape.kv_heads * count
-        kept = memory.index_select(1, group.blocks).view(2, heads, -1, shape.head_size)[:, :, : group.length]
+        torch.index_select(memory, 1, group.blocks, out=group.gathered)
+        kept = group.gathered.view(2, heads, -1, shape.head_size)[:, :, : group.length]
         rows = queries.unflatten(1, (shape.kv_heads, shape.groups, shape.head_size)).transpose(0, 1)
         bias, beta = (self._unused, 0) if group.mask is None else (group.mask, 1)
         scores = torch.baddbmm(
@@ -112,7 +118,8 @@ class StepAttention:
         self, memory: torch.Tensor, queries: torch.Tensor, output: torch.Tensor, chunk: _Prefill
     ) -> None:
         shape = self._shape
-        kept = memory.index_select(1, chunk.blocks).view(2, shape.kv_heads, -1, shape.head_size)
+        torch.index_select(memory, 1, chunk.blocks, out=chunk.gathered)
+        kept = chunk.gathered.view(2, shape.kv_heads, -1, shape.head_size)
         split = (shape.kv_heads, shape.groups, shape.head_size)
         for offset in range(0, chunk.tokens, QUERY_BLOCK):
             count = min(QUERY_BLOCK, chunk.tokens - offset)
@@ -139,13 +146,19 @@ class StepAttention:
         rows = slice(group.first_row, group.first_row + count)
         blocks = torch.from_numpy(group.blocks.reshape(-1)).to(self._like.device)
         if int(lengths[-1]) == longest:
-            return _Decodes(rows, count, blocks, longest, None)
+            return _Decodes(rows, count, blocks, self._room(blocks), longest, None)
         length = width * BLOCK_TOKENS
         beyond = torch.arange(length) >= torch.from_numpy(lengths)[:, None]
         mask = torch.zeros(count, 1, length).masked_fill_(beyond[:, None], -math.inf).to(self._like)
         full = mask.expand(self._shape.kv_heads, count, self._shape.groups, length)
-        return _Decodes(rows, count, blocks, length, full.reshape(-1, self._shape.groups, length))
+        mask = full.reshape(-1, self._shape.groups, length)
+        return _Decodes(rows, count, blocks, self._room(blocks), length, mask)
 
     def _chunk_on_device(self, chunk: PrefillChunk) -> _Prefill:
         blocks = torch.from_numpy(chunk.blocks).to(self._like.device)
-        return _Prefill(chunk.first_row, chunk.tokens, chunk.start, blocks)
+        return _Prefill(chunk.first_row, chunk.tokens, chunk.start, blocks, self._room(blocks))
+
+    def _room(self, blocks: torch.Tensor) -> torch.Tensor:
+        """Memory for what a gather of these blocks gives."""
+        shape = self._shape
+        return self._like.new_empty((2 * shape.kv_heads, len(blocks), BLOCK_TOKENS * shape.head_size))
