@@ -104,8 +104,7 @@ class Leadership:
     async def run(self) -> None:
         """Compete until cancelled."""
         while True:
-            await self._step()
-            self._tell()
+            await self.step()
             await asyncio.sleep(self._settings.timings.lease_renew_s)
 
     async def release(self) -> None:
@@ -116,8 +115,10 @@ class Leadership:
         if was_ours and self._live is not None:
             await self._guarded(self._write(holder=None))
 
-    async def _step(self) -> None:
+    async def step(self) -> None:
+        """Read the Lease and renew, take or leave it."""
         await self._guarded(self._compete())
+        self._tell()
 
     async def _guarded(self, action: Awaitable[None]) -> None:
         try:

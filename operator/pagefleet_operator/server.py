@@ -55,9 +55,9 @@ def application(views: Views) -> web.Application:
 
 async def serve(views: Views, listen: Address) -> web.AppRunner:
     """Start listening. The caller awaits `cleanup()` of what it gets. Raises OSError when the port is taken."""
-    runner = web.AppRunner(application(views), access_log=None)
+    runner = web.AppRunner(application(views), access_log=None, shutdown_timeout=0.5)
     await runner.setup()
-    await web.TCPSite(runner, listen.host or None, listen.port, shutdown_timeout=0.5).start()
+    await web.TCPSite(runner, listen.host or None, listen.port).start()
     return runner
 
 

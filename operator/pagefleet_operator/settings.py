@@ -84,7 +84,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
     host, port = options.listen
     return Settings(
         engine_image=options.engine_image,
-        namespaces=tuple(dict.fromkeys(options.namespace or ())),
+        namespaces=tuple(dict.fromkeys(options.namespace or _words(environment.get("PAGEFLEET_NAMESPACE", "")))),
         listen=Address(host, port),
         lease_namespace=options.lease_namespace,
         lease_name=options.lease_name,
@@ -114,14 +114,13 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         "--namespace",
         metavar="NAME",
         action="append",
-        default=_words(environment.get(f"{_ENVIRONMENT_PREFIX}NAMESPACE", "")) or None,
         help="namespace to serve; repeatable; without it the whole cluster",
     )
     result.add_argument(
         "--listen",
         metavar="[HOST]:PORT",
         type=_address,
-        default=_address(default("LISTEN", ":8080")),
+        default=default("LISTEN", ":8080"),
         help="address of /healthz, /readyz, /metrics and /decisions (default :8080)",
     )
     result.add_argument(

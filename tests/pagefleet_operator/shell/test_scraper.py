@@ -1,0 +1,193 @@
+"""Sampling engines: a bad answer is a missing sample with a reason, never a zero."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from pagefleet_operator.cache import ServiceKey
+from pagefleet_operator.metrics import Metrics
+from pagefleet_operator.observed import Pod
+from pagefleet_operator.scraper import Scraper, admin_address
+from pagefleet_operator.settings import Timings
+
+_KEY = ServiceKey("n", "s")
+_LOAD = {
+    "state": "ready",
+    "running": 3,
+    "waiting": 1,
+    "maxNumSeqs": 8,
+    "blockSize": 16,
+    "blocksUsed": 5,
+    "blocksTotal": 10,
+    "queuedPromptTokens": 0,
+    "secondsSinceLastStep": 0.1,
+}
+
+
+class Engine:
+    """One engine whose answers a test sets."""
+
+    def __init__(self) -> None:
+        self.status, self.body, self.delay_s = 200, json.dumps(_LOAD), 0.0
+        self.asked = 0
+        self.told: list[str] = []
+        self.connections: set[Any] = set()
+
+    async def load(self, request: web.Request) -> web.Response:
+        self.asked += 1
+        self.connections.add(request.transport)
+        await asyncio.sleep(self.delay_s)
+        return web.Response(status=self.status, text=self.body)
+
+    async def tell(self, request: web.Request) -> web.Response:
+        self.told.append(request.path)
+        return web.Response(status=self.status)
+
+
+class Bench:
+    """An engine on a free port and a scraper that reaches it for every pod."""
+
+    def __init__(self, engine: Engine, port: int) -> None:
+        self.engine, self.metrics = engine, Metrics()
+        self.changed: list[ServiceKey] = []
+        timings = Timings(scrape_timeout_s=0.3)
+        self.scraper = Scraper(timings, self.metrics, self.changed.append, lambda _: f"http://127.0.0.1:{port}")
+
+    def errors(self) -> str:
+        lines = self.metrics.exposition().decode().splitlines()
+        return "\n".join(line for line in lines if line.startswith("pagefleet_scrape_errors_total{"))
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    engine = Engine()
+    app = web.Application()
+    app.router.add_get("/load", engine.load)
+    app.router.add_post("/{verb}", engine.tell)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    made = Bench(engine, runner.addresses[0][1])
+    yield made
+    await made.scraper.close()
+    await runner.cleanup()
+
+
+def _pod(uid: str = "p", *, ready: bool = True, started: bool = True) -> Pod:
+    return Pod(name=uid, uid=uid, ip="10.0.0.1", ready=ready, started=started)
+
+
+async def _until(state: Any) -> None:
+    async with asyncio.timeout(3):
+        while not state():  # noqa: ASYNC110 - the state is somebody else's
+            await asyncio.sleep(0.01)
+
+
+async def test_a_good_answer_becomes_a_sample_and_is_reported(bench: Bench) -> None:
+    bench.scraper.watch(_KEY, [_pod()], interval_s=0.05, matters=True)
+    await _until(lambda: bench.changed)
+    sample = bench.scraper.samples(_KEY)["p"]
+    assert (sample.load.running, sample.load.kv_usage) == (3, 0.5)
+    assert bench.changed[0] == _KEY
+
+
+async def test_rounds_go_on_over_one_kept_connection(bench: Bench) -> None:
+    bench.scraper.watch(_KEY, [_pod()], interval_s=0.02, matters=False)
+    await _until(lambda: bench.engine.asked >= 5)
+    assert len(bench.engine.connections) == 1
+    assert bench.changed == []
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "reason"),
+    [
+        (200, "", "malformed"),
+        (200, "<html>", "malformed"),
+        (200, json.dumps({**_LOAD, "running": -1}), "malformed"),
+        (200, json.dumps({**_LOAD, "blocksTotal": 0}), "malformed"),
+        (200, json.dumps({key: value for key, value in _LOAD.items() if key != "waiting"}), "malformed"),
+        (200, json.dumps({**_LOAD, "waiting": float("nan")}), "malformed"),
+        (503, json.dumps(_LOAD), "http_503"),
+        (404, "no", "http_404"),
+    ],
+)
+async def test_a_bad_answer_leaves_the_last_good_sample_and_is_counted(
+    bench: Bench, status: int, body: str, reason: str
+) -> None:
+    bench.scraper.watch(_KEY, [_pod()], interval_s=0.02, matters=True)
+    await _until(lambda: bench.scraper.samples(_KEY))
+    good = bench.scraper.samples(_KEY)["p"]
+    bench.engine.status, bench.engine.body = status, body
+    await _until(bench.errors)
+    kept = bench.scraper.samples(_KEY)["p"]
+    assert kept.load == good.load
+    assert f'reason="{reason}"' in bench.errors()
+
+
+async def test_silence_is_a_timeout(bench: Bench) -> None:
+    bench.engine.delay_s = 0.5
+    bench.scraper.watch(_KEY, [_pod()], interval_s=0.02, matters=True)
+    await _until(bench.errors)
+    assert 'reason="timeout"' in bench.errors()
+    assert bench.scraper.samples(_KEY) == {}
+
+
+async def test_a_closed_port_is_a_refusal(bench: Bench) -> None:
+    scraper = Scraper(Timings(), bench.metrics, bench.changed.append, lambda _: "http://127.0.0.1:1")
+    scraper.watch(_KEY, [_pod()], interval_s=0.02, matters=True)
+    await _until(bench.errors)
+    assert 'reason="refused"' in bench.errors()
+    assert not await scraper.drain(_pod())
+    await scraper.close()
+
+
+async def test_a_pod_that_starts_is_no_error_and_one_that_never_ran_is_not_asked(bench: Bench) -> None:
+    bench.engine.status = 503
+    bench.scraper.watch(_KEY, [_pod("loads", ready=False)], interval_s=0.02, matters=False)
+    await _until(lambda: bench.engine.asked >= 2)
+    assert bench.errors() == ""
+    bench.scraper.watch(_KEY, [_pod("new", ready=False, started=False)], interval_s=0.02, matters=True)
+    await asyncio.sleep(0.1)
+    asked = bench.engine.asked
+    await asyncio.sleep(0.1)
+    assert bench.engine.asked == asked
+
+
+async def test_samples_of_pods_that_left_are_forgotten(bench: Bench) -> None:
+    bench.scraper.watch(_KEY, [_pod("a"), _pod("b")], interval_s=0.02, matters=True)
+    await _until(lambda: len(bench.scraper.samples(_KEY)) == 2)
+    bench.scraper.watch(_KEY, [_pod("a")], interval_s=0.02, matters=True)
+    assert set(bench.scraper.samples(_KEY)) == {"a"}
+    bench.scraper.forget(_KEY)
+    assert bench.scraper.samples(_KEY) == {}
+
+
+async def test_a_shorter_interval_counts_at_once(bench: Bench) -> None:
+    bench.scraper.watch(_KEY, [_pod()], interval_s=60.0, matters=True)
+    await _until(lambda: bench.engine.asked == 1)
+    bench.scraper.watch(_KEY, [_pod()], interval_s=0.02, matters=True)
+    await _until(lambda: bench.engine.asked >= 3)
+
+
+async def test_an_engine_is_told_to_drain_and_to_serve_again(bench: Bench) -> None:
+    assert await bench.scraper.drain(_pod())
+    assert await bench.scraper.undrain(_pod())
+    assert bench.engine.told == ["/drain", "/undrain"]
+    bench.engine.status = 500
+    assert not await bench.scraper.drain(_pod())
+
+
+@pytest.mark.parametrize(
+    ("ip", "address"),
+    [("10.1.2.3", "http://10.1.2.3:8001"), ("fd00::1", "http://[fd00::1]:8001"), (None, None)],
+)
+async def test_the_admin_port_of_a_pod(ip: str | None, address: str | None) -> None:
+    assert admin_address(Pod(name="p", uid="p", ip=ip)) == address
+    scraper = Scraper(Timings(), Metrics(), lambda _: None)
+    if ip is None:
+        assert not await scraper.drain(Pod(name="p", uid="p", ip=None))

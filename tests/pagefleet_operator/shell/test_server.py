@@ -1,0 +1,107 @@
+"""The operator's port and its metrics."""
+
+from collections.abc import AsyncIterator, Sequence
+
+import aiohttp
+import pytest
+
+from pagefleet_api.metrics import OPERATOR, Kind, Operator
+from pagefleet_api.status import Decision
+from pagefleet_operator.metrics import Metrics
+from pagefleet_operator.server import Check, Views, serve
+from pagefleet_operator.settings import Address
+
+_DECISION = Decision(
+    time="2026-01-01T00:00:00Z",
+    before=1,
+    desired=3,
+    reason="ScaledUp",
+    message="m",
+    pods_seen=1,
+    pods_missing=0,
+    clamps=("bounds: 3",),
+)
+
+
+class Port:
+    """A served port whose views a test sets."""
+
+    def __init__(self) -> None:
+        self.checks: Sequence[Check] = (Check("loop", True, "fine"),)
+        self.metrics = Metrics()
+        self.url = ""
+
+    def decisions(self, namespace: str, name: str) -> Sequence[Decision] | None:
+        return (_DECISION,) if (namespace, name) == ("n", "s") else None
+
+    async def get(self, path: str) -> tuple[int, str, str]:
+        async with aiohttp.ClientSession() as session, session.get(f"{self.url}{path}") as answer:
+            return answer.status, await answer.text(), answer.headers["Content-Type"]
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[Port]:
+    made = Port()
+    views = Views(lambda: made.checks, lambda: made.checks, made.metrics.exposition, made.decisions)
+    runner = await serve(views, Address("127.0.0.1", 0))
+    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield made
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+async def test_probes_answer_200_while_all_is_well_and_503_with_the_cause_otherwise(port: Port, path: str) -> None:
+    assert (await port.get(path))[0] == 200
+    port.checks = (Check("loop", True, "fine"), Check("watch", False, "too old"))
+    status, text, _ = await port.get(path)
+    assert status == 503
+    assert "too old" in text
+
+
+async def test_metrics_are_plain_text_whatever_the_scraper_asks_for(port: Port) -> None:
+    status, text, kind = await port.get("/metrics")
+    assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    assert "# TYPE pagefleet_leader gauge" in text
+
+
+async def test_decisions_of_a_service_are_its_trail(port: Port) -> None:
+    status, text, _ = await port.get("/decisions?namespace=n&name=s")
+    assert status == 200
+    assert '"clamps": ["bounds: 3"]' in text
+    assert (await port.get("/decisions?namespace=n&name=other"))[0] == 404
+    assert (await port.get("/decisions"))[0] == 400
+
+
+def test_every_family_of_the_contract_is_exported_under_its_name_and_kind() -> None:
+    metrics = Metrics()
+    for metric in OPERATOR:
+        words = tuple("x" for _ in metric.labels)
+        if metric.kind is Kind.GAUGE:
+            metrics.set(metric, 1, *words)
+        elif metric.kind is Kind.COUNTER:
+            metrics.add(metric, *words)
+        else:
+            metrics.observe(metric, 0.5, *words)
+    lines = metrics.exposition().decode().splitlines()
+    names = {line.partition("{")[0].partition(" ")[0] for line in lines if not line.startswith("#")}
+    assert names == {name for metric in OPERATOR for name in metric.series}
+
+
+def test_the_series_of_a_service_that_is_gone_are_gone() -> None:
+    metrics = Metrics()
+    metrics.set(Operator.DESIRED_REPLICAS, 2, "n", "s")
+    metrics.add(Operator.SCALE_EVENTS, "n", "s", "up", "spec")
+    metrics.set(Operator.DESIRED_REPLICAS, 2, "n", "other")
+    metrics.forget("n", "s")
+    metrics.forget("n", "unknown")
+    text = metrics.exposition().decode()
+    assert 'inference_service="s"' not in text
+    assert 'inference_service="other"' in text
+
+
+def test_an_absent_value_is_an_absent_series() -> None:
+    metrics = Metrics()
+    metrics.set(Operator.METRICS_AGE, 2, "n", "s")
+    metrics.set(Operator.METRICS_AGE, None, "n", "s")
+    metrics.set(Operator.METRICS_AGE, None, "n", "s")
+    assert 'inference_service="s"' not in metrics.exposition().decode()

@@ -1,0 +1,102 @@
+"""Flags and their variables."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+
+from pagefleet_operator import logs, settings
+from pagefleet_operator.settings import Address
+
+
+def test_defaults_serve_the_whole_cluster_on_port_8080() -> None:
+    parsed = settings.parse([], {})
+    assert parsed.namespaces == ()
+    assert parsed.listen == Address("", 8080)
+    assert parsed.log_format == "json"
+
+
+def test_flags_win_over_variables_and_variables_over_defaults() -> None:
+    environment = {"PAGEFLEET_ENGINE_IMAGE": "from-env", "PAGEFLEET_LEASE_NAME": "from-env", "POD_NAME": "pod-1"}
+    parsed = settings.parse(["--engine-image", "from-flag"], environment)
+    assert (parsed.engine_image, parsed.lease_name, parsed.identity) == ("from-flag", "from-env", "pod-1")
+
+
+def test_namespaces_repeat_as_flags_and_are_a_list_as_a_variable() -> None:
+    assert settings.parse(["--namespace", "a", "--namespace", "b", "--namespace", "a"], {}).namespaces == ("a", "b")
+    assert settings.parse([], {"PAGEFLEET_NAMESPACE": "a, b"}).namespaces == ("a", "b")
+    assert settings.parse(["--namespace", "c"], {"PAGEFLEET_NAMESPACE": "a,b"}).namespaces == ("c",)
+
+
+def test_two_processes_without_a_pod_name_have_different_identities() -> None:
+    assert settings.parse([], {}).identity != settings.parse([], {}).identity
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [(":9", Address("", 9)), ("127.0.0.1:80", Address("127.0.0.1", 80)), ("[::1]:80", Address("::1", 80))],
+)
+def test_an_address_has_an_optional_host(text: str, address: Address) -> None:
+    assert settings.parse(["--listen", text], {}).listen == address
+
+
+@pytest.mark.parametrize("text", ["8080", "x:y", ":70000", ""])
+def test_a_wrong_address_ends_with_status_2_and_names_the_flag(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        settings.parse(["--listen", text], {})
+    assert ended.value.code == 2
+    assert "--listen" in capsys.readouterr().err
+
+
+def test_a_wrong_variable_ends_the_same_way(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        settings.parse([], {"PAGEFLEET_LISTEN": "nonsense"})
+    assert ended.value.code == 2
+    assert "nonsense" in capsys.readouterr().err
+
+
+def test_help_explains_every_flag_and_version_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for flag in ("--help", "--version"):
+        with pytest.raises(SystemExit) as ended:
+            settings.parse([flag], {})
+        assert ended.value.code == 0
+    text = capsys.readouterr().out
+    for flag in ("--engine-image", "--namespace", "--listen", "--lease-namespace", "--lease-name", "--log-format"):
+        assert flag in text
+
+
+def test_importing_the_program_starts_and_reads_nothing() -> None:
+    code = "import pagefleet_operator.program, threading; print(threading.active_count())"
+    environment = {name: value for name, value in os.environ.items() if name not in ("USER", "KUBECONFIG")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.strip() == "1"
+
+
+def _record(name: str, text: str, **fields: object) -> logging.LogRecord:
+    return logging.makeLogRecord({"name": name, "msg": text, "levelname": "INFO", **fields})
+
+
+def test_an_event_is_one_json_line_with_its_fields() -> None:
+    line = json.loads(logs.JsonLines().format(_record("pagefleet_operator.x", "replicas_resized", before=2, after=3)))
+    assert (line["event"], line["before"], line["after"]) == ("replicas_resized", 2, 3)
+
+
+def test_a_librarys_prose_is_a_field() -> None:
+    line = json.loads(logs.JsonLines().format(_record("kopf._core", "Something\nhappened")))
+    assert (line["event"], line["text"]) == ("kopf_message", "Something\nhappened")
+
+
+def test_text_is_for_a_terminal() -> None:
+    assert logs.Text().format(_record("pagefleet_operator.x", "replicas_resized", before=2)).endswith("before=2")
+
+
+def test_an_exception_is_in_the_line() -> None:
+    try:
+        raise ValueError("why")
+    except ValueError:
+        record = _record("pagefleet_operator.x", "pass_crashed", exc_info=sys.exc_info())
+    assert "ValueError: why" in json.loads(logs.JsonLines().format(record))["exception"]
+    assert "ValueError: why" in logs.Text().format(record)

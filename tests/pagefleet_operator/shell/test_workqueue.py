@@ -1,0 +1,102 @@
+"""The work queue: each key once, never twice at a time, later after failures."""
+
+import asyncio
+
+from pagefleet_operator.workqueue import WorkQueue
+
+
+def _queue(cap_s: float = 60.0) -> WorkQueue[str]:
+    return WorkQueue(first_s=0.5, cap_s=cap_s)
+
+
+async def _due(queue: WorkQueue[str], within_s: float = 0.2) -> str | None:
+    try:
+        return await asyncio.wait_for(queue.get(), within_s)
+    except TimeoutError:
+        return None
+
+
+async def test_a_key_that_is_added_twice_comes_once() -> None:
+    queue = _queue()
+    queue.add("a")
+    queue.add("a")
+    assert len(queue) == 1
+    assert await _due(queue) == "a"
+    queue.done("a")
+    assert await _due(queue, 0.02) is None
+
+
+async def test_a_key_that_is_added_during_its_pass_comes_after_it_and_not_before() -> None:
+    queue = _queue()
+    queue.add("a")
+    assert await _due(queue) == "a"
+    queue.add("a")
+    assert await _due(queue, 0.02) is None
+    queue.done("a")
+    assert await _due(queue) == "a"
+
+
+async def test_different_keys_do_not_wait_for_each_other() -> None:
+    queue = _queue()
+    queue.add("a")
+    queue.add("b")
+    assert (await _due(queue), await _due(queue)) == ("a", "b")
+
+
+async def test_failures_wait_twice_as_long_each_time_up_to_the_cap_and_success_forgets_them() -> None:
+    queue = _queue(cap_s=3.0)
+    assert [queue.failed("a") for _ in range(5)] == [0.5, 1.0, 2.0, 3.0, 3.0]
+    queue.succeeded("a")
+    assert queue.failed("a") == 0.5
+    assert queue.failed("b") == 0.5
+
+
+async def test_very_many_failures_stay_at_the_cap() -> None:
+    queue = _queue()
+    for _ in range(2000):
+        last_s = queue.failed("a")
+    assert last_s == 60.0
+
+
+async def test_the_earliest_of_several_delays_counts() -> None:
+    queue = _queue()
+    queue.add_after("a", 5.0)
+    queue.add_after("a", 0.03)
+    queue.add_after("a", 4.0)
+    assert await _due(queue) == "a"
+
+
+async def test_news_come_at_once_even_while_a_delay_runs_and_cancel_it() -> None:
+    queue = _queue()
+    queue.add_after("a", 0.05)
+    queue.add("a")
+    assert await _due(queue) == "a"
+    queue.done("a")
+    assert await _due(queue, 0.1) is None
+
+
+async def test_two_workers_never_hold_the_same_key() -> None:
+    queue = _queue()
+    held: set[str] = set()
+    passes = 0
+
+    async def worker() -> None:
+        nonlocal passes
+        while True:
+            key = await queue.get()
+            assert key not in held
+            held.add(key)
+            await asyncio.sleep(0)
+            held.discard(key)
+            passes += 1
+            queue.done(key)
+
+    workers = [asyncio.create_task(worker()) for _ in range(4)]
+    for round_number in range(200):
+        queue.add(f"k{round_number % 3}")
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.02)
+    assert all(not task.done() for task in workers)
+    assert passes >= 3
+    for task in workers:
+        task.cancel()
