@@ -55,6 +55,11 @@ class Streams:
         self.trace = aiohttp.TraceConfig()
         self.trace.on_request_end.append(self._answered)
 
+    def opened_now(self, *paths: str) -> None:
+        """Streams of these URL paths are open since now."""
+        self._opened_s.update(dict.fromkeys(paths, time.monotonic()))
+        self._news.set()
+
     async def opened(self, count: int) -> None:
         """Wait until so many streams have been open."""
         while len(self._opened_s) < count:
@@ -67,8 +72,7 @@ class Streams:
 
     async def _answered(self, _session: object, _context: object, answer: aiohttp.TraceRequestEndParams) -> None:
         if answer.url.query.get("watch") == "true" and answer.response.status == 200:
-            self._opened_s[answer.url.path] = time.monotonic()
-            self._news.set()
+            self.opened_now(answer.url.path)
 
 
 class Watch:
@@ -90,7 +94,7 @@ class Watch:
         take_signals: puts the program's own signal handlers back, as kopf replaces them.
         """
         tasks = await kopf.spawn_tasks(
-            registry=self._registry(login),
+            registry=self.registry(login),
             settings=kopf_settings(self._settings.timings),
             identity=kopf_identity(self._settings),
             clusterwide=not self._settings.namespaces,
@@ -147,7 +151,8 @@ class Watch:
             if owner is not None:
                 self._changed(owner)
 
-    def _registry(self, login: Login) -> kopf.OperatorRegistry:
+    def registry(self, login: Login) -> kopf.OperatorRegistry:
+        """All that kopf does here: an index and an event handler for each kind, and the login."""
         registry = kopf.OperatorRegistry()
 
         async def logged_in(**_: object) -> kopf.AiohttpSession:
