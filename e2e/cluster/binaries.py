@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from e2e.cluster.errors import BoxError
+from e2e.cluster.locks import locked
 
 SOURCES = Path(__file__).with_name("hyperkube")
 PACKAGES = (".", "helm.sh/helm/v3/cmd/helm", "./cmd/coredns", "./cmd/pause")
@@ -70,18 +71,14 @@ def cached_binaries() -> Path:
 def build_binaries(tell: Callable[[str], None]) -> Path:
     """Compile them unless they are cached: about six minutes on two idle cores, seconds when Go's cache is warm."""
     folder = _binaries_folder()
-    if folder.is_dir():
-        tell("cached")
-        return folder
-    partial = folder.with_suffix(f".{os.getpid()}")
-    partial.mkdir(parents=True, exist_ok=True)
-    command = ["go", "build", "-v", *build_flags(), "-o", f"{partial}/", *PACKAGES]
-    _run_go(command, tell)
-    (partial / "kubectl").symlink_to("hyperkube")
-    try:
-        partial.rename(folder)
-    except OSError:  # another process was faster
-        shutil.rmtree(partial)
+    with locked(folder.parent):
+        if not folder.is_dir():
+            partial = folder.with_suffix(".partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            _run_go(["go", "build", "-v", *build_flags(), "-o", f"{partial}/", *PACKAGES], tell)
+            (partial / "kubectl").symlink_to("hyperkube")
+            partial.rename(folder)
     return folder
 
 

@@ -1,13 +1,10 @@
 """A box: a whole cluster on this machine, started and stopped by one process at a time."""
 
-import contextlib
 import datetime as dt
-import fcntl
-import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,6 +13,7 @@ from e2e.cluster.binaries import cached_binaries
 from e2e.cluster.errors import BoxError
 from e2e.cluster.kube import ApiServer
 from e2e.cluster.layout import CLUSTER, MAX_NODES, Folders, Layout, NodeLayout
+from e2e.cluster.locks import locked
 from e2e.cluster.processes import Processes
 
 
@@ -66,7 +64,8 @@ class Box:
         """
         if not 0 <= nodes <= MAX_NODES or (nodes and self.layout.bridge is None):
             raise BoxError(f"a box has 0 to {MAX_NODES} nodes, and none without a bridge")
-        with self._exclusively():
+        with locked(self.folders.root.parent):
+            self.folders.root.mkdir(parents=True, exist_ok=True)
             self._claim_state()
             if self.layout.bridge is not None:
                 host.require_root()
@@ -84,7 +83,7 @@ class Box:
         """Stop everything of this box, put the host back and delete the state. Without a box it does nothing."""
         if not self.folders.root.exists():
             return
-        with self._exclusively():
+        with locked(self.folders.root.parent):
             self.processes.kill(*self.processes.names())
             layout = self._recorded_layout() or self.layout
             if layout.bridge is not None:
@@ -98,7 +97,7 @@ class Box:
 
     def start_node(self, name: str) -> None:
         """Bring a lost node back (or a new one in) and wait until it is ready; a living one is left alone."""
-        with self._exclusively():
+        with locked(self.folders.root.parent):
             self._start_nodes(self.api(), [name])
 
     def node_exec(self, name: str, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -124,7 +123,7 @@ class Box:
 
     def load_images(self) -> None:
         """Bring the built images into every running node; what a node has already is not sent again."""
-        with self._exclusively():
+        with locked(self.folders.root.parent):
             self._load_images(self.nodes())
 
     def api(self) -> ApiServer:
@@ -178,17 +177,6 @@ class Box:
             if not self.processes.running(name) or time.monotonic() > deadline_s:
                 raise BoxError(f"{name} is not ready:\n{node.explain(self._node(name), self.processes)}")
             time.sleep(0.1)
-
-    @contextlib.contextmanager
-    def _exclusively(self) -> Iterator[None]:
-        """One command at a time changes a box; a second one waits. The folder itself is the lock: it leaves no file."""
-        self.folders.root.mkdir(parents=True, exist_ok=True)
-        lock = os.open(self.folders.root.parent, os.O_RDONLY)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(lock)
 
 
 def _renewed(server: ApiServer, name: str, since: dt.datetime) -> bool:

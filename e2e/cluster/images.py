@@ -1,19 +1,24 @@
 """The images of a box: pause, control and engine, built from cached layers."""
 
 import json
+import os
+import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from e2e.cluster import layers, oci, seed
 from e2e.cluster.binaries import cache_folder, cached_binaries
 from e2e.cluster.configuration import PAUSE_IMAGE
+from e2e.cluster.locks import locked
 
 CONTROL_IMAGE = "localhost/pagefleet-control:dev"
 ENGINE_IMAGE = "localhost/pagefleet-engine:dev"
 TINI = ("/usr/bin/tini", "--", "/usr/bin/python3", "-m")
 USER = "65532:65532"
+BLOB_LIFE_S = 30 * 24 * 3600
 PYTHON_ENV = {
     "PATH": "/usr/bin:/bin",
     "PYTHONDONTWRITEBYTECODE": "1",
@@ -82,6 +87,7 @@ def build(state: Path, which: Sequence[str], tell: Callable[[str], None]) -> lis
         plan = PLANS[key]
         stack = [_layer(recipe, tell) for recipe in plan.recipes()]
         images[plan.name] = oci.write_image(blobs_folder(), plan.name, stack, plan.program)
+    _forget_unused({digest for image in images.values() for digest in image.blobs})
     layout = layout_folder(state)
     layout.mkdir(parents=True, exist_ok=True)
     (layout / "oci-layout").write_bytes(oci.LAYOUT)
@@ -91,20 +97,39 @@ def build(state: Path, which: Sequence[str], tell: Callable[[str], None]) -> lis
     return list(images.values())
 
 
+def _forget_unused(used: Collection[str]) -> None:
+    """Blobs that no checkout built with for a month go."""
+    for digest in used:
+        os.utime(blobs_folder() / digest)
+    for blob in blobs_folder().iterdir():
+        if time.time() - blob.stat().st_mtime > BLOB_LIFE_S:
+            blob.unlink()
+
+
 def _layer(recipe: layers.Recipe, tell: Callable[[str], None]) -> oci.Layer:
     """The recipe's layer, from the cache when its key was built before."""
     note = cache_folder() / "images" / "layers" / f"{recipe.name}-{recipe.key}.json"
-    if note.exists():
-        known = oci.Layer(**json.loads(note.read_text()))
-        if (blobs_folder() / known.digest).exists():
+    if known := _known_layer(note):
+        return known
+    with locked(note.parent):
+        if known := _known_layer(note):  # somebody made it while we waited
             return known
-    note.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=note.parent, prefix="partial.") as work:
-        tree = Path(work, recipe.name)
-        tree.mkdir()
-        tell(f"making {recipe.name}")
-        recipe.make(tree)
-        tell(f"packing {recipe.name}")
-        layer = oci.write_layer(blobs_folder(), tree, recipe.target)
-    note.write_text(json.dumps(layer._asdict()))
+        for left in note.parent.glob("partial.*"):  # by a build that was killed
+            shutil.rmtree(left)
+        with tempfile.TemporaryDirectory(dir=note.parent, prefix="partial.") as work:
+            tree = Path(work, recipe.name)
+            tree.mkdir()
+            tell(f"making {recipe.name}")
+            recipe.make(tree)
+            tell(f"packing {recipe.name}")
+            layer = oci.write_layer(blobs_folder(), tree, recipe.target)
+        note.write_text(json.dumps(layer._asdict()))
     return layer
+
+
+def _known_layer(note: Path) -> oci.Layer | None:
+    try:
+        layer = oci.Layer(**json.loads(note.read_text()))
+    except (FileNotFoundError, ValueError):
+        return None
+    return layer if (blobs_folder() / layer.digest).exists() else None

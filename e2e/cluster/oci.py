@@ -7,7 +7,6 @@ Format: the OCI image specification 1.0 (manifest, config, image layout).
 import hashlib
 import io
 import json
-import os
 import platform
 import tarfile
 import zlib
@@ -83,7 +82,7 @@ def _reproducible(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 def write_layer(blobs: Path, tree: Path, target: str) -> Layer:
     """The content of the folder `tree` as one layer below `target` ("" is the root), stored in `blobs`."""
     blobs.mkdir(parents=True, exist_ok=True)
-    partial = blobs / f"partial.{os.getpid()}.{tree.name}"
+    partial = blobs / f"partial.{tree.name}"
     with partial.open("wb") as file:
         sink = _Sink(file)
         with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT, bufsize=CHUNK_BYTES) as tar:  # type: ignore[call-overload]

@@ -15,6 +15,7 @@ from pathlib import Path
 from e2e.cluster import arguments, configuration, node_init, oci
 from e2e.cluster.binaries import cache_folder, content_key
 from e2e.cluster.errors import BoxError
+from e2e.cluster.locks import locked
 from e2e.cluster.runtime import Runtime
 
 SEEDS_KEPT = 2
@@ -36,17 +37,20 @@ def make(images: Sequence[oci.Image], blobs: Path, tell: Callable[[str], None]) 
     if os.geteuid() != 0 or kept.exists():
         return
     tell("unpacking the images for the nodes")
-    _folder().mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=_folder(), prefix="partial.") as work:
-        root, state = Path(work, "root"), tempfile.mkdtemp(prefix="ctd.")  # a socket's path must be short
-        try:
-            _unpack(root, Path(state), images, blobs)
-        finally:
-            shutil.rmtree(state)
-        if not kept.exists():
+    with locked(_folder()):
+        if kept.exists():  # somebody made it while we waited
+            return
+        for left in _folder().glob("partial.*"):  # by a build that was killed
+            shutil.rmtree(left)
+        with tempfile.TemporaryDirectory(dir=_folder(), prefix="partial.") as work:
+            root, state = Path(work, "root"), tempfile.mkdtemp(prefix="ctd.")  # a socket's path must be short
+            try:
+                _unpack(root, Path(state), images, blobs)
+            finally:
+                shutil.rmtree(state)
             root.rename(kept)
-    for old in sorted(_folder().iterdir(), key=lambda path: path.stat().st_mtime)[:-SEEDS_KEPT]:
-        shutil.rmtree(old)
+        for old in sorted(_folder().iterdir(), key=lambda path: path.stat().st_mtime)[:-SEEDS_KEPT]:
+            shutil.rmtree(old)
 
 
 def _unpack(root: Path, state: Path, images: Sequence[oci.Image], blobs: Path) -> None:
