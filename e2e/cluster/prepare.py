@@ -1,6 +1,7 @@
 """Everything that a box needs and that can be made beforehand: Debian packages, Go binaries, images."""
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -96,13 +97,16 @@ def push(state: Path, registry: str) -> list[str]:
     wanted = [image for image in images.built(state) if image.name in {images.CONTROL_IMAGE, images.ENGINE_IMAGE}]
     if not wanted:
         raise BoxError("no image is built: run `python -m e2e.cluster images`")
-    pushed = []
+    names = []
     for image in wanted:
         name = f"{registry.rstrip('/')}/{image.name.removeprefix('localhost/')}"
         source = f"oci:{images.layout_folder(state)}:{image.name}"
-        shared = f"--src-shared-blob-dir={images.blobs_folder().parent}"
-        command = ["skopeo", "copy", "--insecure-policy", shared, source, f"docker://{name}"]
-        if subprocess.run(command, check=False).returncode:
+        options = [f"--src-shared-blob-dir={images.blobs_folder().parent}"]
+        if re.match(r"(localhost|127\.0\.0\.1)(:|/)", name):
+            options.append("--dest-tls-verify=false")  # a registry on this machine seldom has a certificate
+        if subprocess.run(
+            ["skopeo", "--insecure-policy", "copy", *options, source, f"docker://{name}"], check=False
+        ).returncode:
             raise BoxError(f"skopeo could not copy to {name}")
-        pushed.append(name)
-    return pushed
+        names.append(name)
+    return names
