@@ -49,7 +49,7 @@ class Answer:
     ended_s: float
     status: int | None = None
     server_id: str | None = None
-    """The server's name for the answer, as its log has it."""
+    """The server's name for the request, as its log has it (`x-request-id`)."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     """From the usage chunk; without one, the chunks that carried a token."""
@@ -84,7 +84,6 @@ class StreamedAnswer:
     ask: Ask
     text: list[str] = field(default_factory=list)
     token_times_s: list[float] = field(default_factory=list)
-    server_id: str | None = None
     finish_reason: str | None = None
     usage: dict[str, Any] | None = None
     done: bool = False
@@ -118,7 +117,6 @@ class StreamedAnswer:
     def _take(self, chunk: dict[str, Any], now_s: float) -> None:
         if "error" in chunk:
             raise BrokenStream(Fault.ERROR_EVENT, json.dumps(chunk["error"])[:500])
-        self.server_id = chunk.get("id", self.server_id)
         if chunk.get("usage"):
             self.usage = dict(chunk["usage"])
         for choice in chunk.get("choices", []):

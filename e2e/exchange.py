@@ -42,6 +42,7 @@ class Exchange:
         self._started_s = now_s()
         self._streamed = StreamedAnswer(ask)
         self._status: int | None = None
+        self._server_id: str | None = None
         self._retries = 0
 
     @property
@@ -85,7 +86,7 @@ class Exchange:
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, ConnectionRefusedError) as error:
             raise _Retry(Fault.CONNECT, str(error), _RETRY_PAUSE_S) from error
         async with response:
-            self._status = response.status
+            self._status, self._server_id = response.status, response.headers.get("x-request-id")
             if response.status != 200:
                 await self._refused(response)
             if self.target.stream:
@@ -121,7 +122,6 @@ class Exchange:
         try:
             choice = body["choices"][0]
             answer.text, answer.done = [choice["message"]["content"]], True
-            answer.server_id = body.get("id")
             answer.finish_reason, answer.usage = choice["finish_reason"], body["usage"]
             tokens = answer.completion_tokens()
         except (LookupError, TypeError) as error:
@@ -137,7 +137,7 @@ class Exchange:
             started_s=self._started_s,
             ended_s=self._now_s(),
             status=self._status,
-            server_id=streamed.server_id,
+            server_id=self._server_id,
             prompt_tokens=None if streamed.usage is None else int(streamed.usage["prompt_tokens"]),
             completion_tokens=streamed.completion_tokens(),
             chunks=len(streamed.text),

@@ -50,7 +50,8 @@ class Load:
         self._open: dict[int, Exchange] = {}
         self._next = 0
         self._ending = False
-        self._started_s = time.monotonic()
+        self.started_s = time.monotonic()
+        """Zero of the answers' times, of `time.monotonic`."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
         self._clients: list[asyncio.Task[None]] = []
@@ -124,7 +125,7 @@ class Load:
             await asyncio.gather(*self._clients, return_exceptions=True)
 
     def _now_s(self) -> float:
-        return time.monotonic() - self._started_s
+        return time.monotonic() - self.started_s
 
     def _may_start(self) -> bool:
         plan = self._plan

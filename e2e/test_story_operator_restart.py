@@ -58,6 +58,7 @@ def test_a_drain_goes_on_and_no_request_is_lost(service: Service, operator: Oper
         operator.kill()
         result = summary(load.wait(180))
         watch.until(lambda body: is_ready(body, 1), 60, started_s)
+        deployment.until(lambda body: body["spec"]["replicas"] == 1, 10)
         assert min(seen.body["spec"]["replicas"] for seen in deployment.seen) == 1
     assert (result.answered, result.faults) == (STREAMS, {})
     wait_for("one pod is left", lambda: [pod.serving for pod in service.pods()] == [True], 30)

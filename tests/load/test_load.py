@@ -51,7 +51,9 @@ class Misbehaving:
         return await self.stream(request, model, bool(body.get("stream_options")))
 
     async def stream(self, request: web.Request, model: str, usage: bool) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream", "x-request-id": f"r{self.requests}"}
+        )
         await response.prepare(request)
         for number in range(TOKENS - (model == "short")):
             await send(response, {"choices": [{"delta": {"content": f"{number} "}, "finish_reason": None}]})
@@ -122,6 +124,8 @@ def served() -> Iterator[Served]:
     served.thread.start()
     assert served.ready.wait(5)
     yield served
+    assert served.server is not None
+    served.call(served.server.release)
     served.call(served.stop)
     served.thread.join(5)
     served.loop.close()
@@ -186,6 +190,10 @@ def test_the_loop_is_closed(served: Served) -> None:
     run(plan(served.url, requests=10))
     assert served.server is not None and served.server.most_open <= 2
     assert len(served.server.peers) == 10, "each request has a connection of its own"
+
+
+def test_an_answer_keeps_the_servers_name_for_its_request(served: Served) -> None:
+    assert {answer.server_id for answer in run(plan(served.url))} == {"r1", "r2", "r3", "r4"}
 
 
 def test_open_requests_are_seen_and_a_load_that_is_told_to_end_waits_for_them(served: Served) -> None:
