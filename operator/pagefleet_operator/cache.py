@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pagefleet_api import labels
+from pagefleet_operator.kinds import CHILDREN, POD, WATCHED
 from pagefleet_operator.observed import Body, ChildKey, Pod
 
-CHILD_KINDS = ("ServiceAccount", "Service", "Deployment")
-POD_KIND = "Pod"
-KINDS = (labels.KIND, *CHILD_KINDS, POD_KIND)
 _REMEMBERED_GONE = 10_000
 
 
@@ -42,8 +40,8 @@ class WatchCache:
     """Newest known version of each object. Own writes are put here too, so that no pass acts on what it changed."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, dict[str, _Entry]] = {kind: {} for kind in KINDS}
-        self._places: dict[str, dict[_Place, set[str]]] = {kind: {} for kind in KINDS}
+        self._entries: dict[str, dict[str, _Entry]] = {kind: {} for kind in WATCHED}
+        self._places: dict[str, dict[_Place, set[str]]] = {kind: {} for kind in WATCHED}
         self._gone: dict[str, int | None] = {}
 
     def put(self, kind: str, body: Body) -> None:
@@ -58,7 +56,7 @@ class WatchCache:
         place = _place(kind, meta)
         if known is not None and known.place != place:
             self._remove(kind, uid)
-        value = Pod.from_object(body) if kind == POD_KIND else body
+        value = Pod.from_object(body) if kind == POD.name else body
         self._entries[kind][uid] = _Entry(version, meta["name"], place, value)
         self._places[kind].setdefault(place, set()).add(uid)
 
@@ -97,12 +95,12 @@ class WatchCache:
 
     def children(self, key: ServiceKey) -> Mapping[ChildKey, Body]:
         """Live objects that carry our label and have the name of this service's children."""
-        found = ((kind, self._entries[kind][uid]) for kind in CHILD_KINDS for uid in self._at(kind, key))
+        found = ((kind, self._entries[kind][uid]) for kind in CHILDREN for uid in self._at(kind, key))
         return {ChildKey(kind, entry.name): entry.value for kind, entry in found}
 
     def pods(self, key: ServiceKey) -> tuple[Pod, ...]:
         """The service's pods by name."""
-        found = (self._entries[POD_KIND][uid].value for uid in self._at(POD_KIND, key))
+        found = (self._entries[POD.name][uid].value for uid in self._at(POD.name, key))
         return tuple(sorted(found, key=lambda pod: pod.name))
 
     def _at(self, kind: str, key: ServiceKey) -> set[str]:
@@ -127,7 +125,7 @@ def _place(kind: str, meta: Mapping[str, Any]) -> _Place:
     """Where an object belongs; a pod that names no service is kept, as listings have it, and found by none."""
     if kind == labels.KIND:
         return _Place(meta["namespace"], labels.child_name(meta["name"]))
-    if kind == POD_KIND:
+    if kind == POD.name:
         return _Place(meta["namespace"], (meta.get("labels") or {}).get(labels.SERVICE, ""))
     return _Place(meta["namespace"], meta["name"])
 

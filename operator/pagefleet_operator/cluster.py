@@ -1,12 +1,15 @@
 """The API server: the only module of the operator that speaks to it. Watching is kopf's, over a session from here."""
 
 import asyncio
+import contextlib
+import hashlib
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
 import aiohttp
@@ -14,6 +17,7 @@ from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 
 from pagefleet_api import labels
+from pagefleet_operator.kinds import CHILDREN, EVENT, INFERENCE_SERVICE, LEASE, POD, Kind
 from pagefleet_operator.metrics import Metrics, Operator
 from pagefleet_operator.settings import Settings
 
@@ -48,29 +52,6 @@ class Unavailable(ApiError):
 class NotLeading(ApiError):
     """This replica may not write now."""
 
-
-class Kind(NamedTuple):
-    """Where objects of a kind live in the API."""
-
-    name: str
-    api_version: str
-    plural: str
-
-    def path(self, namespace: str | None, *rest: str) -> str:
-        """The URL path of the collection, or of what `rest` names in it."""
-        prefix = "api" if "/" not in self.api_version else "apis"
-        middle = ("namespaces", namespace) if namespace else ()
-        return "/".join(("", prefix, self.api_version, *middle, self.plural, *rest))
-
-
-INFERENCE_SERVICE = Kind(labels.KIND, labels.API_VERSION, labels.PLURAL)
-DEPLOYMENT = Kind("Deployment", "apps/v1", "deployments")
-SERVICE = Kind("Service", "v1", "services")
-SERVICE_ACCOUNT = Kind("ServiceAccount", "v1", "serviceaccounts")
-POD = Kind("Pod", "v1", "pods")
-LEASE = Kind("Lease", "coordination.k8s.io/v1", "leases")
-EVENT = Kind("Event", "events.k8s.io/v1", "events")
-CHILDREN = {kind.name: kind for kind in (SERVICE_ACCOUNT, SERVICE, DEPLOYMENT)}
 
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
@@ -130,6 +111,12 @@ class Cluster:
         self, client: Connection, settings: Settings, metrics: Metrics, *, may_write: Callable[[], bool]
     ) -> None:
         self._client, self._settings, self._metrics, self._may_write = client, settings, metrics, may_write
+        self._answered_s: float | None = None
+
+    def answers(self) -> bool:
+        """Whether the server has answered anything lately."""
+        recent_s = self._settings.timings.live_loop_s
+        return self._answered_s is not None and time.monotonic() - self._answered_s < recent_s
 
     async def apply(self, manifest: Mapping[str, Any]) -> Body:
         """Server-side apply of a child, taking over the fields that it names."""
@@ -169,12 +156,14 @@ class Cluster:
         return await self._write("PATCH", INFERENCE_SERVICE, path, body, content_type=_APPLY, query=_FORCED)
 
     async def post_event(self, namespace: str, name: str, uid: str, note: Note) -> None:
-        """Put an Event on an InferenceService."""
+        """Put an Event on an InferenceService; the same words within the same minute are one Event."""
         now = datetime.now(UTC)
+        words = f"{uid} {note.reason} {note.message} {now:%Y%m%d%H%M}"
+        digest = hashlib.sha256(words.encode()).hexdigest()[:16]
         body = {
             "apiVersion": EVENT.api_version,
             "kind": EVENT.name,
-            "metadata": {"generateName": f"{name[:50].rstrip('-.')}-", "namespace": namespace},
+            "metadata": {"name": f"{name[:200].rstrip('-.')}.{digest}", "namespace": namespace},
             "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "reportingController": f"{labels.GROUP}/operator",
             "reportingInstance": self._settings.identity[:128],
@@ -190,7 +179,8 @@ class Cluster:
                 "uid": uid,
             },
         }
-        await self._write("POST", EVENT, EVENT.path(namespace), body)
+        with contextlib.suppress(Outdated):
+            await self._write("POST", EVENT, EVENT.path(namespace), body)
 
     async def read(self, kind: Kind, namespace: str, name: str) -> Body | None:
         """One object, or None when there is none."""
@@ -275,6 +265,7 @@ class Cluster:
                 text = await answer.read()
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise Unavailable(f"{method} {path}: {error or type(error).__name__}") from error
+        self._answered_s = time.monotonic()
         if answer.status < 300:
             return dict(json.loads(text)) if text else {}
         raise _error(answer.status, text, f"{method} {path}")

@@ -9,10 +9,11 @@ from typing import Any
 from pagefleet_api import labels
 from pagefleet_api.reasons import EventReason
 from pagefleet_api.service import InferenceService
-from pagefleet_operator.cache import POD_KIND, ServiceKey, WatchCache
-from pagefleet_operator.cluster import CHILDREN, ApiError, Cluster, Note
+from pagefleet_operator.cache import ServiceKey, WatchCache
+from pagefleet_operator.cluster import ApiError, Cluster, Note
+from pagefleet_operator.kinds import CHILDREN, POD
 from pagefleet_operator.metrics import Metrics, Operator
-from pagefleet_operator.observed import Body, ChildKey, Observed, Pod
+from pagefleet_operator.observed import LEAVING_COST, Body, ChildKey, Observed, Pod
 from pagefleet_operator.plan.convergence import Action, Apply, Conflict, Delete
 from pagefleet_operator.plan.replicas import Drain, Release, ReplicaPlan, Undrain
 from pagefleet_operator.scraper import Scraper
@@ -72,7 +73,7 @@ class Executor:
         for release in plan.release:
             await self._release(steps.service, release)
         orders = [self._tell(order.pod, drain=False) for order in plan.undrain]
-        orders += [self._tell(order.pod, drain=True) for order in plan.drain]
+        orders += [self._tell(order.pod, drain=True) for order in plan.drain if order.deletion_cost > LEAVING_COST]
         await asyncio.gather(*orders)
         for note in plan.events:
             await self.post(steps.service, note.reason, note.message)
@@ -95,7 +96,7 @@ class Executor:
         self, namespace: str, pod: Pod, pod_labels: Mapping[str, str | None], notes: Mapping[str, str | None]
     ) -> None:
         written = await self._cluster.mark_pod(namespace, pod.name, pod.uid, pod_labels=pod_labels, annotations=notes)
-        self._cache.put(POD_KIND, written)
+        self._cache.put(POD.name, written)
 
     async def _tell(self, pod: Pod, *, drain: bool) -> None:
         """An engine that cannot be told is told again by a later pass; its pod is out of the Service already."""

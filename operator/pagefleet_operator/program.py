@@ -62,7 +62,7 @@ class Program:
         cluster = api.Cluster(client, settings, self._metrics, may_write=self._holds)
         self._cluster = cluster
         self._leadership = Leadership(settings, cluster, self._leads, errors=(api.ApiError,))
-        self._scraper = Scraper(timings, self._metrics, self._queue.add, address)
+        self._scraper = Scraper(timings, self._metrics, self._queue.nudge, address)
         self._reconciler = Reconciler(
             settings, self._cache, cluster, self._scraper, self._metrics, self._queue.add_after
         )
@@ -191,13 +191,17 @@ class Program:
         return Views(self._health, self._readiness, self._exposition, self._reconciler.decisions)
 
     def _health(self) -> Sequence[Check]:
-        """The loop turns, and no watch stream is older than the server lets one get."""
+        """The loop turns, and no watch stream is older than the server lets one get.
+
+        While the server answers nothing at all, old streams are not this process's fault: a restart would only
+        lose what it remembers.
+        """
         timings, age_s = self._settings.timings, self._watch.streams.age_s()
         beat_s = time.monotonic() - self._beat_s
         watch = "not watching yet" if age_s is None else f"oldest stream opened {age_s:.0f} s ago"
         return (
             Check("loop", beat_s < timings.live_loop_s, f"latest beat {beat_s:.1f} s ago"),
-            Check("watch", age_s is None or age_s < timings.live_watch_s, watch),
+            Check("watch", age_s is None or age_s < timings.live_watch_s or not self._cluster.answers(), watch),
         )
 
     def _readiness(self) -> Sequence[Check]:

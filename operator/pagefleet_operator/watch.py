@@ -16,22 +16,13 @@ import aiohttp
 import kopf
 
 from pagefleet_api import labels
-from pagefleet_operator import cluster
-from pagefleet_operator.cache import KINDS, ServiceKey, WatchCache
+from pagefleet_operator.cache import ServiceKey, WatchCache
+from pagefleet_operator.cluster import ApiError
+from pagefleet_operator.kinds import WATCHED, Kind
 from pagefleet_operator.settings import Settings, Timings
 
 log = logging.getLogger(__name__)
 
-_BY_NAME = {
-    kind.name: kind
-    for kind in (
-        cluster.INFERENCE_SERVICE,
-        cluster.SERVICE_ACCOUNT,
-        cluster.SERVICE,
-        cluster.DEPLOYMENT,
-        cluster.POD,
-    )
-}
 _OURS = f"{labels.MANAGED_BY}={labels.FIELD_MANAGER}"
 _POLL_S = 0.1
 
@@ -42,7 +33,7 @@ Login = Callable[[aiohttp.TraceConfig], Awaitable[kopf.AiohttpSession]]
 class Lister(Protocol):
     """Tells which objects exist; `Cluster` is one."""
 
-    async def uids(self, kind: cluster.Kind, namespace: str | None) -> set[str]:
+    async def uids(self, kind: Kind, namespace: str | None) -> set[str]:
         """The uids of all our objects of a kind, as the server's storage has them now."""
 
 
@@ -110,8 +101,8 @@ class Watch:
         follows a lost stream, and every few minutes. A listing tells what is there, and nothing of what is not.
         """
         timings = self._settings.timings
-        await self.streams.opened(len(KINDS) * len(self._namespaces))
-        for kind in KINDS:
+        await self.streams.opened(len(WATCHED) * len(self._namespaces))
+        for kind in WATCHED:
             await self._first_sync(kind)
         self.synced.set()
         log.info("caches_synced", extra={"services": len(self._cache.services())})
@@ -119,7 +110,7 @@ class Watch:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._listed_again.wait(), timings.resync_s)
             await asyncio.sleep(timings.relist_settle_s)
-            kinds = self._relisted or set(KINDS)
+            kinds = self._relisted or set(WATCHED)
             self._relisted = set()
             self._listed_again.clear()
             for kind in kinds:
@@ -135,8 +126,8 @@ class Watch:
 
     async def _live(self, kind: str) -> set[str] | None:
         try:
-            answers = [await self._lister.uids(_BY_NAME[kind], namespace) for namespace in self._namespaces]
-        except cluster.ApiError as error:
+            answers = [await self._lister.uids(WATCHED[kind], namespace) for namespace in self._namespaces]
+        except ApiError as error:
             log.warning("listing_failed", extra={"kind": kind, "error": str(error)})
             return None
         return set().union(*answers)
@@ -159,9 +150,9 @@ class Watch:
             return await login(self.streams.trace)
 
         kopf.on.login(id="login", registry=registry)(logged_in)
-        for kind in KINDS:
-            group, _, version = f"/{_BY_NAME[kind].api_version}".rpartition("/")
-            place = (group.removeprefix("/"), version, _BY_NAME[kind].plural)
+        for kind in WATCHED:
+            group, _, version = f"/{WATCHED[kind].api_version}".rpartition("/")
+            place = (group.removeprefix("/"), version, WATCHED[kind].plural)
             kopf.index(*place, id=f"index-{kind}", registry=registry)(self._indexer(kind))
             kopf.on.event(*place, id=f"event-{kind}", registry=registry)(self._listener(kind))
         return registry
@@ -235,9 +226,9 @@ def kopf_settings(timings: Timings) -> kopf.OperatorSettings:
     settings.queueing.exit_timeout = 0.2
     settings.queueing.idle_timeout = 1.0
     settings.process.ultimate_exiting_timeout = 10
-    for kind in KINDS:
+    for kind in WATCHED:
         if kind != labels.KIND:
-            settings.watching.label_selectors[_BY_NAME[kind].plural] = _OURS
+            settings.watching.label_selectors[WATCHED[kind].plural] = _OURS
     return settings
 
 

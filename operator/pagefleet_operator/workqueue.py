@@ -37,6 +37,12 @@ class WorkQueue(Generic[K]):
             self._waiting.add(key)
             self._ready.put_nowait(key)
 
+    def nudge(self, key: K) -> None:
+        """`key` is due now, unless it waits for another try after a failure: a steady stream of small news
+        must not undo the waiting."""
+        if key not in self._failures:
+            self.add(key)
+
     def add_after(self, key: K, delay_s: float) -> None:
         """`key` is due in `delay_s` seconds; the earliest of several such times counts."""
         loop = asyncio.get_running_loop()
@@ -66,10 +72,11 @@ class WorkQueue(Generic[K]):
         self._failures.pop(key, None)
 
     def failed(self, key: K) -> float:
-        """Try `key` again later; returns in how many seconds."""
+        """Try `key` again later, whatever else was planned for it; returns in how many seconds."""
         count = self._failures.get(key, 0)
         self._failures[key] = count + 1
         delay_s = min(self._first_s * 2.0 ** min(count, 30), self._cap_s)
+        self._cancel_timer(key)
         self.add_after(key, delay_s)
         return delay_s
 

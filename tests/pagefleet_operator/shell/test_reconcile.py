@@ -8,6 +8,7 @@ import pytest
 from pagefleet_api import labels
 from pagefleet_operator import cluster as api
 from pagefleet_operator.cache import ServiceKey, WatchCache
+from pagefleet_operator.kinds import Kind
 from pagefleet_operator.metrics import Metrics
 from pagefleet_operator.observed import Pod, Sample
 from pagefleet_operator.reconcile import Reconciler
@@ -40,7 +41,7 @@ class Server:
     async def apply(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
         return self._write(f"apply {manifest['kind']}", manifest)
 
-    async def delete(self, kind: api.Kind, live: Mapping[str, Any]) -> None:
+    async def delete(self, kind: Kind, live: Mapping[str, Any]) -> None:
         self._write(f"delete {kind.name}", live)
 
     async def mark_pod(
@@ -62,7 +63,7 @@ class Server:
     async def post_event(self, namespace: str, name: str, uid: str, note: api.Note) -> None:
         self._write(f"event {note.reason}", {"metadata": {}})
 
-    async def read(self, kind: api.Kind, namespace: str, name: str) -> dict[str, Any] | None:
+    async def read(self, kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
         return self.foreign.get(kind.name)
 
 

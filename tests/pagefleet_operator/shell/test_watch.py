@@ -8,7 +8,8 @@ import pytest
 
 from pagefleet_api import labels
 from pagefleet_operator import cluster
-from pagefleet_operator.cache import KINDS, ServiceKey, WatchCache
+from pagefleet_operator.cache import ServiceKey, WatchCache
+from pagefleet_operator.kinds import WATCHED, Kind
 from pagefleet_operator.settings import Settings, Timings
 from pagefleet_operator.watch import CappedBackoff, Watch, kopf_settings
 
@@ -17,10 +18,10 @@ class Lister:
     """What exists, by kind."""
 
     def __init__(self) -> None:
-        self.live: dict[str, set[str]] = {kind: set() for kind in KINDS}
+        self.live: dict[str, set[str]] = {kind: set() for kind in WATCHED}
         self.fails = 0
 
-    async def uids(self, kind: cluster.Kind, namespace: str | None) -> set[str]:
+    async def uids(self, kind: Kind, namespace: str | None) -> set[str]:
         await asyncio.sleep(0)
         if self.fails:
             self.fails -= 1
@@ -39,7 +40,7 @@ def _watch(lister: Lister, changed: list[ServiceKey]) -> tuple[Watch, WatchCache
 
 
 def _open_streams(watch: Watch) -> None:
-    watch.streams.opened_now(*(f"/{kind}" for kind in KINDS))
+    watch.streams.opened_now(*(f"/{kind}" for kind in WATCHED))
 
 
 def test_tries_go_on_for_ever_and_never_wait_longer_than_the_cap() -> None:
@@ -66,8 +67,8 @@ def test_only_indexes_and_events_are_registered_with_kopf() -> None:
     assert not registry._changing.get_all_handlers()
     assert not registry._spawning.get_all_handlers()
     assert not registry._webhooks.get_all_handlers()
-    assert len(list(registry._indexing.get_all_handlers())) == len(KINDS)
-    assert len(list(registry._watching.get_all_handlers())) == len(KINDS)
+    assert len(list(registry._indexing.get_all_handlers())) == len(WATCHED)
+    assert len(list(registry._watching.get_all_handlers())) == len(WATCHED)
 
 
 async def test_the_cache_is_in_step_only_when_everything_that_exists_is_in_it() -> None:

@@ -51,6 +51,24 @@ async def test_failures_wait_twice_as_long_each_time_up_to_the_cap_and_success_f
     assert queue.failed("b") == 0.5
 
 
+async def test_small_news_wait_with_a_key_that_failed_and_real_news_do_not() -> None:
+    queue = _queue()
+    queue.failed("a")
+    queue.nudge("a")
+    assert await _due(queue, 0.02) is None
+    queue.add("a")
+    assert await _due(queue) == "a"
+    queue.nudge("b")
+    assert await _due(queue) == "b"
+
+
+async def test_a_failure_waits_longer_than_what_was_planned_before() -> None:
+    queue = _queue()
+    queue.add_after("a", 0.01)
+    queue.failed("a")
+    assert await _due(queue, 0.1) is None
+
+
 async def test_very_many_failures_stay_at_the_cap() -> None:
     queue = _queue()
     for _ in range(2000):

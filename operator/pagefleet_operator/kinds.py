@@ -1,0 +1,31 @@
+"""Where objects of each kind live in the Kubernetes API."""
+
+from typing import NamedTuple
+
+from pagefleet_api import labels
+
+
+class Kind(NamedTuple):
+    """Where objects of a kind live in the API."""
+
+    name: str
+    api_version: str
+    plural: str
+
+    def path(self, namespace: str | None, *rest: str) -> str:
+        """The URL path of the collection, or of what `rest` names in it."""
+        prefix = "api" if "/" not in self.api_version else "apis"
+        middle = ("namespaces", namespace) if namespace else ()
+        return "/".join(("", prefix, self.api_version, *middle, self.plural, *rest))
+
+
+INFERENCE_SERVICE = Kind(labels.KIND, labels.API_VERSION, labels.PLURAL)
+DEPLOYMENT = Kind("Deployment", "apps/v1", "deployments")
+SERVICE = Kind("Service", "v1", "services")
+SERVICE_ACCOUNT = Kind("ServiceAccount", "v1", "serviceaccounts")
+POD = Kind("Pod", "v1", "pods")
+LEASE = Kind("Lease", "coordination.k8s.io/v1", "leases")
+EVENT = Kind("Event", "events.k8s.io/v1", "events")
+CHILDREN = {kind.name: kind for kind in (SERVICE_ACCOUNT, SERVICE, DEPLOYMENT)}
+WATCHED = {kind.name: kind for kind in (INFERENCE_SERVICE, *CHILDREN.values(), POD)}
+"""Everything that the watch cache holds, by kind."""
