@@ -74,7 +74,7 @@ def up(box: Box, nodes: int) -> None:
     seconds = time.monotonic() - started_s
     print(f"ready in {seconds:.1f} s: export KUBECONFIG={box.kubeconfig}")
     print("then `kubectl get nodes`, or `python -m e2e.cluster kubectl get nodes`")
-    if nodes and len(images.built(box.folders.root.parent)) < len(images.PLANS):
+    if nodes and not images.complete(images.built(box.folders.root.parent)):
         print("some images are not built: `python -m e2e.cluster images`, then `load`")
 
 

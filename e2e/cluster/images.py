@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,6 +80,11 @@ def built(state: Path) -> list[oci.Image]:
     return oci.read_index(layout_folder(state), blobs_folder())
 
 
+def complete(images: Iterable[oci.Image]) -> bool:
+    """Whether every image of a box is among these; there may be others. Pure."""
+    return {plan.name for plan in PLANS.values()} <= {image.name for image in images}
+
+
 def build(state: Path, which: Sequence[str], tell: Callable[[str], None]) -> list[oci.Image]:
     """Build the images named (keys of PLANS) and put them into the checkout's layout beside the others there."""
     images = {image.name: image for image in built(state)}
@@ -92,7 +97,7 @@ def build(state: Path, which: Sequence[str], tell: Callable[[str], None]) -> lis
     layout.mkdir(parents=True, exist_ok=True)
     (layout / "oci-layout").write_bytes(oci.LAYOUT)
     (layout / "index.json").write_bytes(oci.index(images.values()))
-    if len(images) == len(PLANS):
+    if complete(images.values()):
         seed.make(list(images.values()), blobs_folder(), tell)
     return list(images.values())
 

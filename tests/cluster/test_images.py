@@ -2,8 +2,9 @@
 
 import pytest
 
-from e2e.cluster import layers, node_images, oci, requirements_lock, runtime, seed
+from e2e.cluster import images, layers, node_images, oci, requirements_lock, runtime, seed
 from e2e.cluster.binaries import build_flags, content_key
+from e2e.cluster.configuration import PAUSE_IMAGE
 
 LOCK = """\
 # written by a tool
@@ -87,6 +88,12 @@ def test_a_runtimes_listing_tells_which_names_no_image_bears_any_more() -> None:
 def test_only_images_that_a_node_lacks_or_has_in_another_version_are_sent() -> None:
     current, changed, unknown = image("a", "1"), image("b", "2"), image("c", "3")
     assert node_images.outdated([current, changed, unknown], {"a": "1", "b": "old"}) == [changed, unknown]
+
+
+def test_images_are_complete_when_none_of_the_boxs_own_is_missing() -> None:
+    own = [image(name, "m") for name in (PAUSE_IMAGE, images.CONTROL_IMAGE, images.ENGINE_IMAGE)]
+    assert images.complete([*own, image("localhost/other:dev", "m")])
+    assert not images.complete(own[:2])
 
 
 def test_a_seed_outlives_a_change_of_code_but_not_one_of_what_is_below_it() -> None:
