@@ -6,13 +6,16 @@ from fastapi.responses import JSONResponse
 from pagefleet_api.load import EngineState
 from pagefleet_api.metrics import CONTENT_TYPE
 from pagefleet_engine.api import exposition
+from pagefleet_engine.api.drain import DrainState
 from pagefleet_engine.api.errors import Conflict, Starting
 from pagefleet_engine.api.host import EngineHost
 from pagefleet_engine.api.transport import json_response
 
 
 class AdminEndpoints:
-    """Answers at once from what the API process knows; none of them asks the core.
+    """Answers at once from what the API process knows; none of them asks the core or waits for its loop.
+
+    They may run in a thread of their own: they read what others write and change only the drain's state.
 
     `guarded` asks for an API key where keys are configured: on the port that clients reach.
     """
@@ -46,17 +49,15 @@ class AdminEndpoints:
     async def drain(self, request: Request) -> Response:
         """POST /drain: stop being ready, refuse new requests after a grace, finish what runs."""
         self._check_key(request)
-        gate = self._host.gate
-        gate.drain = gate.drain.drain(self._host.clock())
+        now_s = self._host.clock()
+        self._host.gate.change_drain(lambda state: state.drain(now_s))
         return self._drain_state()
 
     async def undrain(self, request: Request) -> Response:
         """POST /undrain: serve again; 409 once the process was told to end."""
         self._check_key(request)
-        serving = self._host.gate.drain.undrain()
-        if serving is None:
+        if not self._host.gate.change_drain(DrainState.undrain):
             raise Conflict("The process was told to end and cannot serve again.")
-        self._host.gate.drain = serving
         return self._drain_state()
 
     async def metrics(self, request: Request) -> Response:

@@ -1,5 +1,8 @@
 """Who comes in: the pod's state, the queue's bound, and the count of what is open."""
 
+import threading
+from collections.abc import Callable
+
 from pagefleet_api.launch import Launch
 from pagefleet_api.load import EngineState
 from pagefleet_api.metrics import Engine
@@ -42,17 +45,35 @@ class Gate:
         self._core = core
         self._recorder = recorder
         self._clock = clock
-        self.drain = DrainState()
+        self._drain = DrainState()
+        self._drain_changes = threading.Lock()
         self.loaded = False
         """The API process has the tokenizer."""
         self.open_sequences = 0
+
+    @property
+    def drain(self) -> DrainState:
+        """How far the pod's end has come."""
+        return self._drain
+
+    def change_drain(self, change: Callable[[DrainState], DrainState | None]) -> bool:
+        """Put `change`'s answer in the place of the drain's state; False, and nothing, for None.
+
+        From any thread: a signal and `/drain` may come at the same moment.
+        """
+        with self._drain_changes:
+            changed = change(self._drain)
+            if changed is None:
+                return False
+            self._drain = changed
+            return True
 
     @property
     def state(self) -> EngineState:
         """What `/load`, `/readyz` and the metrics say."""
         if self._core.failure is not None:
             return EngineState.FAILED
-        if self.drain.draining:
+        if self._drain.draining:
             return EngineState.DRAINING
         return EngineState.READY if self.was_ready else EngineState.STARTING
 
@@ -64,7 +85,7 @@ class Gate:
     @property
     def intake(self) -> Intake:
         """What happens to a request that arrives now."""
-        return self.drain.intake(self._clock())
+        return self._drain.intake(self._clock())
 
     @property
     def waiting(self) -> int:

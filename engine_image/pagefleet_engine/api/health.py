@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+LOOP_BOUND_S = 10.0
+"""The API process's loop comes round several times a second."""
 HEARTBEAT_BOUND_S = 10.0
 """Heartbeats come at least every half second while idle or loading and after every step."""
 STEP_BOUND_S = 10.0
@@ -15,6 +17,8 @@ class CoreSeen:
     """What the API process knows of the core; times on one monotonic clock, in seconds."""
 
     started_at_s: float
+    loop_beat_at_s: float
+    """When the API process's own event loop last came round."""
     heard_at_s: float | None
     failure: str | None
     busy_since_s: float | None
@@ -27,6 +31,8 @@ def ailment(seen: CoreSeen, now_s: float) -> str | None:
     """Why the engine is not alive, or None while it is."""
     if seen.failure is not None:
         return seen.failure
+    if now_s - seen.loop_beat_at_s > LOOP_BOUND_S:
+        return f"the API process has been stuck for {now_s - seen.loop_beat_at_s:.0f} s"
     if seen.heard_at_s is None:
         waited_s = now_s - seen.started_at_s
         if waited_s > FIRST_HEARTBEAT_BOUND_S:

@@ -44,7 +44,7 @@ class EngineHost:
         self.core = CoreClient(clock, self.recorder.step, changed)
         self.gate = Gate(launch, self.core, self.recorder, clock)
         self.open_responses = 0
-        self._started_at_s = clock()
+        self.loop_beat_at_s = self._started_at_s = clock()
         self._model: ServedModel | None = None
 
     @property
@@ -86,6 +86,7 @@ class EngineHost:
         status = self.core.status
         seen = health.CoreSeen(
             started_at_s=self._started_at_s,
+            loop_beat_at_s=self.loop_beat_at_s,
             heard_at_s=self.core.heard_at_s,
             failure=self.core.failure,
             busy_since_s=self.core.busy_since_s,

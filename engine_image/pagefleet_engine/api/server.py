@@ -7,11 +7,10 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-import uvicorn
 import uvloop
 
 from pagefleet_api.launch import Launch
@@ -19,15 +18,15 @@ from pagefleet_engine.api.app import admin_app, client_app
 from pagefleet_engine.api.core_child import CoreChild
 from pagefleet_engine.api.drain import Ending
 from pagefleet_engine.api.host import EngineHost
+from pagefleet_engine.api.listeners import ClientListener, ProbeListener
 from pagefleet_engine.api.model import ServedModel, served_name
 from pagefleet_engine.models.source import ModelFiles
 
 TEXT_THREADS = 4
-KEEP_ALIVE_S = 75
-"""Longer than proxies keep idle connections (60 s), so that they close first and meet no reset."""
 _LAST_BYTES_S = 1.0
 """Time for error events to leave after open answers were cut."""
-_TICK_S = 0.05
+_TICK_S = 0.25
+_ENDING_TICK_S = 0.05
 _CORE_MESSAGE_S = 0.3
 
 log = logging.getLogger(__name__)
@@ -40,14 +39,6 @@ def serve(launch: Launch, files: ModelFiles, sockets: list[socket.socket], core:
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(Server(launch, files, sockets, core).run())
-
-
-class _Listener(uvicorn.Server):
-    """A uvicorn server that leaves signals to the process."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class Core(Protocol):
@@ -89,42 +80,24 @@ class Server:
             loop.add_signal_handler(number, self.on_signal, signal.Signals(number))
         self._child.watch(functools.partial(self._on_core_exit, loop))
         core_server = await asyncio.start_unix_server(self.host.core.converse, sock=self._child.listener)
-        listeners, serving = self._listen()
+        clients = ClientListener(client_app(self.host), self._sockets[0])
+        probes = [ProbeListener(admin_app(self.host), bound) for bound in self._sockets[1:]]
+        self._log_listening()
         loading = asyncio.create_task(self._load_model())
         try:
             return await self._until_the_end()
         finally:
             loading.cancel()
             core_server.close()
-            await _leave(listeners, serving)
+            await clients.leave()
+            for listener in probes:
+                listener.leave()
             self.host.core.close()
             self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _listen(self) -> tuple[list[_Listener], list[asyncio.Task[None]]]:
-        apps = [client_app(self.host), admin_app(self.host)][: len(self._sockets)]
-        listeners = [
-            _Listener(
-                uvicorn.Config(
-                    app,
-                    http="httptools",
-                    ws="none",
-                    lifespan="off",
-                    log_config=None,
-                    access_log=False,
-                    server_header=False,
-                    timeout_keep_alive=KEEP_ALIVE_S,
-                    timeout_graceful_shutdown=1,
-                )
-            )
-            for app in apps
-        ]
-        tasks = [
-            asyncio.create_task(listener.serve(sockets=[bound]))
-            for listener, bound in zip(listeners, self._sockets, strict=True)
-        ]
+    def _log_listening(self) -> None:
         ports = [bound.getsockname()[1] for bound in self._sockets]
         log.info("listening", extra={"port": ports[0], "admin_port": ports[1] if len(ports) > 1 else None})
-        return listeners, tasks
 
     async def _load_model(self) -> None:
         loop = asyncio.get_running_loop()
@@ -138,7 +111,8 @@ class Server:
     def on_signal(self, number: signal.Signals) -> None:
         """SIGTERM or SIGINT: the first begins the drain, the second ends the process at once."""
         gate = self.host.gate
-        gate.drain = gate.drain.signal(time.monotonic())
+        now_s = time.monotonic()
+        gate.change_drain(lambda state: state.signal(now_s))
         log.info("signal_received", extra={"signal": number.name, "open": gate.open_sequences, "cut": gate.drain.cut})
         self._changed.set()
 
@@ -153,6 +127,7 @@ class Server:
         host, told_ready = self.host, False
         while True:
             self._changed.clear()
+            host.loop_beat_at_s = host.clock()
             if host.core.failure is not None:
                 log.error("core_lost", extra={"reason": host.core.failure, "open": host.gate.open_sequences})
                 await self._last_bytes()
@@ -170,7 +145,7 @@ class Server:
                 await self._end(ending)
                 return 0
             with contextlib.suppress(TimeoutError):
-                wait_s = _TICK_S if host.gate.drain.terminating_at_s is not None else None
+                wait_s = _ENDING_TICK_S if host.gate.drain.terminating_at_s is not None else _TICK_S
                 await asyncio.wait_for(self._changed.wait(), wait_s)
 
     def _log_ready(self) -> None:
@@ -191,7 +166,7 @@ class Server:
         host = self.host
         log.info("leaving", extra={"open": host.gate.open_sequences, "cut": ending is Ending.CUT})
         if ending is Ending.CUT:
-            host.gate.drain = host.gate.drain.signal(time.monotonic())
+            host.gate.change_drain(lambda state: state.signal(time.monotonic()))
             host.cut()
             await self._last_bytes()
 
@@ -202,14 +177,3 @@ class Server:
                 while self.host.open_responses:
                     self._changed.clear()
                     await self._changed.wait()
-
-
-async def _leave(listeners: list[_Listener], serving: list[asyncio.Task[None]]) -> None:
-    """Close listeners and connections; an answer that cannot be delivered does not hold the process."""
-    for listener in listeners:
-        listener.should_exit = True
-    _, late = await asyncio.wait(serving, timeout=_LAST_BYTES_S / 2)
-    for listener in listeners:
-        listener.force_exit = True
-    if late:
-        await asyncio.wait(late, timeout=_LAST_BYTES_S / 2)

@@ -2,13 +2,14 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pagefleet_api.metrics import Engine
-from pagefleet_engine.api.drain import GRACE_S, DrainState
+from pagefleet_engine.api.drain import GRACE_S
 from tests.pagefleet_engine.server.inside import Inside, engine, sse, until
 
 pytestmark = pytest.mark.asyncio
@@ -18,8 +19,9 @@ REQUESTS_ABORTED = (Engine.REQUESTS, ("abort",))
 def skip_grace(running: Inside) -> None:
     """As if the drain had begun a grace earlier."""
     gate = running.server.host.gate
-    assert gate.drain.began_at_s is not None
-    gate.drain = DrainState(gate.drain.began_at_s - GRACE_S, gate.drain.terminating_at_s, gate.drain.cut)
+    began_at_s = gate.drain.began_at_s
+    assert began_at_s is not None
+    gate.change_drain(lambda state: replace(state, began_at_s=began_at_s - GRACE_S))
 
 
 async def started(running: Inside, **fields: Any) -> "asyncio.Task[Any]":

@@ -1,0 +1,77 @@
+"""uvicorn as the two listeners run it: signals are the process's business, the end is bounded."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import uvicorn
+import uvloop
+from starlette.types import ASGIApp
+
+KEEP_ALIVE_S = 75
+"""Longer than proxies keep idle connections (60 s), so that they close first and meet no reset."""
+_CLOSE_S = 0.5
+
+
+class _Uvicorn(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _server(app: ASGIApp) -> _Uvicorn:
+    return _Uvicorn(
+        uvicorn.Config(
+            app,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=1,
+        )
+    )
+
+
+class ClientListener:
+    """Serves clients on the running event loop."""
+
+    def __init__(self, app: ASGIApp, bound: socket.socket) -> None:
+        self._server = _server(app)
+        self._serving = asyncio.create_task(self._server.serve(sockets=[bound]))
+
+    async def leave(self) -> None:
+        """Close the socket and the connections; an answer that cannot be delivered does not hold the process."""
+        self._server.should_exit = True
+        _, late = await asyncio.wait([self._serving], timeout=_CLOSE_S)
+        self._server.force_exit = True
+        if late:
+            await asyncio.wait(late, timeout=_CLOSE_S)
+
+
+class ProbeListener:
+    """Serves the pod's own endpoints in a thread with an event loop of its own.
+
+    A thousand requests at once keep the clients' loop busy for longer than a probe waits; here a probe
+    waits for one switch of threads. `EngineHost.ailment` notices when the clients' loop is stuck.
+    """
+
+    def __init__(self, app: ASGIApp, bound: socket.socket) -> None:
+        self._server = _server(app)
+        self._bound = bound
+        self._thread = threading.Thread(target=self._serve, name="probes", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._server.serve(sockets=[self._bound]))
+
+    def leave(self) -> None:
+        """Close the socket and the connections."""
+        self._server.should_exit = True
+        self._thread.join(_CLOSE_S)
+        self._server.force_exit = True
