@@ -14,7 +14,7 @@ from pagefleet_engine.api.health import (
 
 IDLE = CoreSeen(
     started_at_s=0.0,
-    loop_beat_at_s=1000.0,
+    loop_beat_at_s=1010.0,
     heard_at_s=1000.0,
     failure=None,
     busy_since_s=None,
