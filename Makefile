@@ -81,7 +81,8 @@ demo-stop: setup ## Stop the demo and leave nothing behind
 .PHONY: test
 test: check ## All that can be tested without a GPU
 	@$(RUN) e2e.cluster prepare
-	@$(RUN) pytest tests -m "torch or apiserver"
+	@$(RUN) pytest tests -m torch -n 2 --dist loadscope
+	@$(RUN) pytest tests -m "apiserver and not torch"
 	@$(RUN) pytest e2e
 
 .PHONY: clean

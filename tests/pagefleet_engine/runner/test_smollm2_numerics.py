@@ -9,7 +9,6 @@ from tests.pagefleet_engine.runner import references, step_driver
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 ANSWER_TOKENS = 64
-ALONE = 4
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +42,7 @@ def test_greedy_answers_with_chunked_prompts_joining_running_ones_are_those_of_t
         references.assert_greedy(references.smollm2_reference(), prompt, sequence.answer[:ANSWER_TOKENS])
 
 
-@pytest.mark.parametrize("index", range(ALONE))
+@pytest.mark.parametrize("index", range(len(references.QUESTIONS)))
 def test_greedy_answer_of_one_sequence_alone_is_that_of_transformers(index: int) -> None:
     runner, prompt = references.smollm2_runner(), references.prompts()[index]
     [alone] = step_driver.sequences([prompt], runner.num_blocks, ANSWER_TOKENS, shuffle_seed=index)
