@@ -12,7 +12,7 @@ def main() -> int:
     """Parse the flags, run until told to stop; the exit status of the process."""
     parsed = settings.parse(sys.argv[1:], os.environ)
     logs.configure(parsed.log_format)
-    from pagefleet_operator import program
+    from pagefleet_operator import program  # after the flags: a wrong one is answered at once, without kopf
 
     try:
         asyncio.run(program.run(parsed))

@@ -54,13 +54,13 @@ class Executor:
         await asyncio.gather(*(self._tell(order.pod, drain=order.drain) for order in plan.tell))
         return conflicts
 
-    async def post(self, service: InferenceService, reason: EventReason, message: str) -> None:
-        """Put an Event on the service. One that cannot be written is logged: it changes nothing."""
-        key = ServiceKey(service.namespace, service.name)
+    async def post(self, namespace: str, name: str, uid: str, reason: EventReason, message: str) -> None:
+        """Put an Event on a service. One that cannot be written is logged: it changes nothing."""
+        key = ServiceKey(namespace, name)
         log.info("event", extra={"service": str(key), "reason": reason.value, "message_text": message})
         note = Note(reason.value, message, warning=reason in _WARNINGS)
         try:
-            await self._cluster.post_event(service.namespace, service.name, service.uid, note)
+            await self._cluster.post_event(namespace, name, uid, note)
         except ApiError as error:
             log.warning("event_not_posted", extra={"service": str(key), "error": str(error)})
 
@@ -76,7 +76,7 @@ class Executor:
         orders += [self._tell(order.pod, drain=True) for order in plan.drain if order.deletion_cost > LEAVING_COST]
         await asyncio.gather(*orders)
         for note in plan.events:
-            await self.post(steps.service, note.reason, note.message)
+            await self.post(namespace, steps.service.name, steps.service.uid, note.reason, note.message)
 
     async def _undrain(self, namespace: str, order: Undrain) -> None:
         notes = {labels.DRAIN_STARTED: None, labels.DELETION_COST: None}

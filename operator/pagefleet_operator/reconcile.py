@@ -19,6 +19,7 @@ from pagefleet_operator.autoscaling import Fleet, Memory, Outcome, Policy, decid
 from pagefleet_operator.cache import ServiceKey, WatchCache
 from pagefleet_operator.execute import Executor, Steps
 from pagefleet_operator.metrics import Metrics, Operator
+from pagefleet_operator.news import turn
 from pagefleet_operator.observed import Body, ChildKey, DeploymentView, Now, Observed
 from pagefleet_operator.plan.convergence import Conflict, plan_children
 from pagefleet_operator.plan.replicas import plan_replicas
@@ -169,8 +170,9 @@ class Reconciler:
         self._time_decision(key, decided)
         kept = self._kept.get(key, Recollection())
         unposted, kept.unposted = kept.unposted, []
+        service = decided.steps.service
         for reason, message in unposted:
-            await self._executor.post(decided.steps.service, reason, message)
+            await self._executor.post(service.namespace, service.name, service.uid, reason, message)
         return conflicts, None
 
     def _sample(self, key: ServiceKey, decided: Pass) -> None:
@@ -217,11 +219,15 @@ class Reconciler:
     async def _write_status(self, meta: dict[str, Any], previous: Status, status: Status, now: Now) -> None:
         if not worth_writing(previous, status, now):
             return
+        place = (meta["namespace"], meta["name"], meta["uid"])
         try:
-            written = await self._cluster.write_status(meta["namespace"], meta["name"], meta["uid"], status.wire())
+            written = await self._cluster.write_status(*place, status.wire())
         except api.NotFound:
             return
         self._cache.put(written["kind"], written)
+        news = turn(previous, status)
+        if news is not None:
+            await self._executor.post(*place, *news)
 
     def _measure(self, service: InferenceService, decided: Pass) -> None:
         place, observed = (service.namespace, service.name), decided.steps.observed

@@ -66,6 +66,8 @@ def start(box: Box, namespace: str, tmp_path: Path) -> Iterator[Start]:
     def begin(*, kubeconfig: Path | None = None, flags: tuple[str, ...] = (), **timings: Any) -> OperatorProcess:
         port, number = _free_port(), len(started)
         environment = {**os.environ, "KUBECONFIG": str(kubeconfig or box.kubeconfig), "POD_NAME": f"operator-{number}"}
+        # a proxy is for the way out of a cluster; no user name, as in a container with any user id
+        environment |= {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
         for name in ("USER", "LOGNAME", "LNAME", "USERNAME"):
             environment.pop(name, None)
         module = "tests.pagefleet_operator.apiserver.operator_process"

@@ -217,8 +217,8 @@ async def test_our_own_child_that_the_cache_does_not_have_is_no_conflict() -> No
 async def test_an_object_that_cannot_be_read_gets_a_status_and_nothing_else_is_touched() -> None:
     bench = Bench()
     bench.service(model={"uri": 3})
-    assert await bench.passes() == ["status"]
-    assert "InvalidSpec" in str(bench.server.bodies[-1])
+    assert await bench.passes() == ["status", "event InvalidSpec"]
+    assert "InvalidSpec" in str(bench.server.bodies[0])
     assert await bench.passes() == []
 
 
