@@ -153,7 +153,7 @@ class Engine:
     )
     MEMORY_BYTES = _gauge("memory_bytes", "Memory by kind.", MODEL, "kind", unit="bytes")
     ENGINE_STATE = _gauge("engine_state", "1 for the state that the engine is in.", MODEL, "state")
-    PROMPT_TOKENS = _counter("prompt_tokens_total", "Prompt tokens of accepted requests, each request once.", MODEL)
+    PROMPT_TOKENS = _counter("prompt_tokens_total", "Prompt tokens of accepted requests, each prompt once.", MODEL)
     GENERATION_TOKENS = _counter("generation_tokens_total", "Tokens generated for accepted requests.", MODEL)
     PROMPT_TOKENS_BY_SOURCE = _counter(
         "prompt_tokens_by_source_total", "Prompt tokens computed or taken from the prefix cache.", MODEL, "source"
@@ -165,10 +165,15 @@ class Engine:
     )
     BLOCK_ALLOCATION_FAILURES = _counter("block_allocation_failures_total", "Times that no KV block was free.", MODEL)
     REQUESTS = _counter(
-        "requests_total", "Accepted requests by how they ended: stop, length, abort or error.", MODEL, "outcome"
+        "requests_total",
+        "Accepted requests by how they ended: stop, length, abort or error; each choice of n counts.",
+        MODEL,
+        "outcome",
     )
     REJECTIONS = _counter("rejections_total", "Requests refused before any work, by reason.", MODEL, "reason")
-    CLIENT_DISCONNECTS = _counter("client_disconnects_total", "Requests whose client hung up before the end.", MODEL)
+    CLIENT_DISCONNECTS = _counter(
+        "client_disconnects_total", "HTTP requests whose client hung up before the end.", MODEL
+    )
     TIME_TO_FIRST_TOKEN = _histogram(
         "time_to_first_token_seconds",
         "From the request's arrival to its first token.",
