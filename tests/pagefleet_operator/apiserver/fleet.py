@@ -24,7 +24,7 @@ class Engine:
     def __init__(self, address: str, max_num_seqs: int) -> None:
         self.address, self.max_num_seqs = address, max_num_seqs
         self.running = self.waiting = self.blocks_used = 0
-        self.draining = False
+        self.draining = self.dead = False
         self.garbage: bytes | None = None
         self.status = 200
         self.told: list[str] = []
@@ -50,7 +50,8 @@ class Engine:
         return json.dumps(answer).encode()
 
     def close(self) -> None:
-        """The process is gone: connections are refused."""
+        """The process is gone: kept connections end without an answer, new ones are refused."""
+        self.dead = True
         self._server.shutdown()
         self._server.server_close()
 
@@ -60,9 +61,15 @@ def _handler(engine: Engine) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
+            if engine.dead:
+                self.close_connection = True
+                return
             self._answer(engine.status, engine.load())
 
         def do_POST(self) -> None:
+            if engine.dead:
+                self.close_connection = True
+                return
             verb = self.path.strip("/")
             engine.told.append(verb)
             engine.draining = verb == "drain"

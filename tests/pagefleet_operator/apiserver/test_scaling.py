@@ -67,7 +67,7 @@ def test_load_takes_a_service_from_one_to_three_pods_and_back_without_an_aborted
         api.create("inferenceservices", _autoscaled(namespace))
         eventually(lambda: len(fleet.serving()) == 1, "one pod serves")
         clients = 20
-        eventually(lambda: len(fleet.serving()) == 3, "three pods serve", 20)
+        eventually(lambda: len(fleet.serving()) == 3, "three pods serve", 40)
         never(lambda: _replicas(api, namespace) != 3, "the number moved under constant load", _WINDOW_S + 2)
         clients = 0
         eventually(lambda: len(fleet.pods()) == 1, "one pod is left", 30)
@@ -89,7 +89,7 @@ def test_bad_answers_never_move_the_number(api: Api, namespace: str, start: Star
     clients = 20
     with Fleet(api, namespace) as fleet, _driven(fleet, lambda: clients):
         api.create("inferenceservices", _autoscaled(namespace))
-        eventually(lambda: _replicas(api, namespace) == 3 and len(fleet.serving()) == 3, "three pods serve", 20)
+        eventually(lambda: _replicas(api, namespace) == 3 and len(fleet.serving()) == 3, "three pods serve", 40)
         for engine in list(fleet.engines.values()):
             _break(fleet, engine.address, fault)
         clients = 0
@@ -116,7 +116,7 @@ def test_an_operator_restart_under_load_never_takes_a_pod_away(api: Api, namespa
     first = start().ready()
     with Fleet(api, namespace) as fleet, _driven(fleet, lambda: 20):
         api.create("inferenceservices", _autoscaled(namespace))
-        eventually(lambda: len(fleet.serving()) == 3, "three pods serve", 20)
+        eventually(lambda: len(fleet.serving()) == 3, "three pods serve", 40)
         first.kill()
         start(lease_duration_s=3, lease_renew_deadline_s=1.5).ready()
         never(lambda: len(fleet.serving()) < 3 or _replicas(api, namespace) != 3, "a pod went", _WINDOW_S + 3)
@@ -130,7 +130,7 @@ def test_a_restart_in_the_middle_of_scaling_up_doubles_nothing(api: Api, namespa
         eventually(lambda: _replicas(api, namespace) == 3, "three pods are asked for", 20)
         first.kill()
         start().ready()
-        eventually(lambda: len(fleet.serving()) == 3, "three pods serve", 20)
+        eventually(lambda: len(fleet.serving()) == 3, "three pods serve", 40)
         never(lambda: _replicas(api, namespace) != 3, "the number moved", 3)
         assert len(fleet.seen) == 3
 
@@ -152,7 +152,7 @@ def test_scaling_down_drains_idle_pods_first_and_keeps_the_busy_one(api: Api, na
         api.merge("inferenceservices", namespace, "s", {"spec": {"replicas": 1}}, "scale")
         eventually(lambda: len(fleet.pods()) == 1, "one pod is left", 20)
         assert fleet.serving() == [busy]
-        assert sorted(fleet.deleted) == sorted(idle)
+        eventually(lambda: sorted(fleet.deleted) == sorted(idle), "the idle ones went")
         assert len(eventually(lambda: _events(api, namespace, "Drained"), "the Event")) >= 1
 
 
