@@ -5,9 +5,6 @@ Source: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/q
 
 import re
 from decimal import Decimal
-from typing import Annotated
-
-from pydantic import AfterValidator, BeforeValidator
 
 PATTERN = r"^[+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+|[KMGTPE]i|[numkMGTPE])?$"
 _SYNTAX = re.compile(PATTERN)
@@ -47,16 +44,3 @@ def parse(text: str) -> Decimal:
 def to_bytes(text: str) -> int:
     """Whole bytes in a quantity, rounded down. Raises ValueError as `parse` does."""
     return int(parse(text))
-
-
-def _checked(text: str) -> str:
-    parse(text)
-    return text
-
-
-def _as_text(value: object) -> object:
-    return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
-
-
-Quantity = Annotated[str, BeforeValidator(_as_text), AfterValidator(_checked)]
-"""A quantity kept as its text; a bare YAML number is accepted as its text."""

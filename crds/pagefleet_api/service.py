@@ -7,44 +7,17 @@ server must write (`spec.replicas`, since `/scale` needs a value there) is marke
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, WithJsonSchema
-from pydantic.alias_generators import to_camel
+from pydantic import ConfigDict, Field, ValidationError
 
 from pagefleet_api import labels
-from pagefleet_api.quantity import PATTERN as QUANTITY_PATTERN
-from pagefleet_api.quantity import Quantity
+from pagefleet_api.scaling import Autoscaling
+from pagefleet_api.schema import AUTO, SERVER_DEFAULT, Model, Name, Quantity, Seconds, Share, Text, Within, rules
 
-SERVER_DEFAULT: dict[str, JsonValue] = {"x-server-default": True}
-
-
-def rules(*pairs: tuple[str, str]) -> dict[str, Any]:
-    """CEL rules for a schema: (expression that must hold, message that names the field and the way out)."""
-    return {"x-kubernetes-validations": [{"rule": rule, "message": message} for rule, message in pairs]}
+CacheSize = Annotated[Text, Within("engine.kvCache.size", least="1Mi")]
 
 
 class InvalidService(ValueError):
     """An object that is not a usable InferenceService; the text names each field and what it takes."""
-
-
-class Model(BaseModel):
-    """Base of every type here: camelCase on the wire, frozen, unknown fields ignored."""
-
-    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore")
-
-
-_INT_OR_STRING = {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]}
-SchemaQuantity = Annotated[Quantity, WithJsonSchema({**_INT_OR_STRING, "pattern": QUANTITY_PATTERN})]
-Seconds = Annotated[int, Field(ge=0, le=86_400)]
-Name = Annotated[str, Field(min_length=1, max_length=253)]
-
-_AUTO = "Auto"
-Share = Annotated[
-    str,
-    BeforeValidator(lambda value: str(value) if isinstance(value, int) else value),
-    Field(pattern=r"^(Auto|[0-9]{1,4}|([0-9]|[1-9][0-9]|100)%)$"),
-    WithJsonSchema({**_INT_OR_STRING, "pattern": r"^(Auto|[0-9]{1,4}|([0-9]|[1-9][0-9]|100)%)$"}),
-]
-"""A number of pods, a percentage, or Auto."""
 
 
 class ModelSource(Model):
@@ -68,7 +41,7 @@ class ModelSource(Model):
 class KvCache(Model):
     """The paged KV cache of each pod."""
 
-    size: SchemaQuantity | None = Field(
+    size: CacheSize | None = Field(
         None, description="Memory for keys and values, for example 512Mi. Required when engine.device is cpu."
     )
 
@@ -149,111 +122,12 @@ class Engine(Model):
 class Resources(Model):
     """Compute resources of the engine container, as in a Pod."""
 
-    requests: dict[str, SchemaQuantity] = Field(
+    requests: dict[str, Quantity] = Field(
         default_factory=dict, description="What the scheduler sets aside, for example cpu: 2."
     )
-    limits: dict[str, SchemaQuantity] = Field(
+    limits: dict[str, Quantity] = Field(
         default_factory=dict, description="What the container may use at most, for example memory: 4Gi."
     )
-
-
-class MetricType(StrEnum):
-    """What the autoscaler can watch."""
-
-    WAITING_REQUESTS = "WaitingRequests"
-    KV_CACHE_USAGE = "KVCacheUsage"
-    IN_FLIGHT_REQUESTS = "InFlightRequests"
-
-
-class MetricTarget(Model):
-    """What each pod should carry."""
-
-    average_value: SchemaQuantity | None = Field(None, description="Requests a pod, for example 4.")
-    average_utilization: int | None = Field(None, ge=1, le=100, description="Percent of the pod's KV cache.")
-
-
-class MetricSpec(Model):
-    """One metric with its target; the largest answer of all metrics wins."""
-
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            (
-                "self.type != 'KVCacheUsage' "
-                "|| (has(self.target.averageUtilization) && !has(self.target.averageValue))",
-                "autoscaling.metrics: KVCacheUsage takes target.averageUtilization (percent) alone",
-            ),
-            (
-                "self.type == 'KVCacheUsage' "
-                "|| (has(self.target.averageValue) && !has(self.target.averageUtilization))",
-                "autoscaling.metrics: WaitingRequests and InFlightRequests take target.averageValue "
-                "(requests a pod) alone",
-            ),
-            (
-                "!has(self.target.averageValue) || !(string(self.target.averageValue).matches('^[+]?[0.]+[a-zA-Z]*$'))",
-                "autoscaling.metrics: target.averageValue must be above 0",
-            ),
-        )
-    )
-    type: MetricType
-    target: MetricTarget
-
-
-class ScalingRules(Model):
-    """One direction of `behavior`, as in HorizontalPodAutoscaler v2."""
-
-    stabilization_window_seconds: int | None = Field(
-        None, ge=0, le=3600, description="Look back so long and take the calmest answer. Default: 0 up, 300 down."
-    )
-
-
-class Behavior(Model):
-    """How fast the answer may move, as in HorizontalPodAutoscaler v2."""
-
-    scale_up: ScalingRules = Field(default_factory=ScalingRules)
-    scale_down: ScalingRules = Field(default_factory=ScalingRules)
-
-
-class MissingMetrics(Model):
-    """What to do while pods give no samples."""
-
-    max_age_seconds: int = Field(30, ge=1, le=3600, description="Older samples count as missing. Default: 30.")
-    min_coverage: SchemaQuantity = Field(
-        "0.5", description="Share of pods with a sample, 0 to 1, below which nothing goes down. Default: 0.5."
-    )
-
-
-_DEFAULT_METRICS = (
-    MetricSpec(type=MetricType.WAITING_REQUESTS, target=MetricTarget(average_value="4")),
-    MetricSpec(type=MetricType.KV_CACHE_USAGE, target=MetricTarget(average_utilization=75)),
-)
-
-
-class Autoscaling(Model):
-    """Replicas that follow the load; absent means fixed replicas."""
-
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            (
-                "(has(self.minReplicas) ? self.minReplicas : 1) <= self.maxReplicas",
-                "autoscaling.minReplicas must not be above autoscaling.maxReplicas",
-            ),
-            (
-                "!has(self.minReplicas) || self.minReplicas >= 1",
-                "autoscaling.minReplicas: 0 is not available in this version; use 1 or more",
-            ),
-        )
-    )
-    min_replicas: int = Field(1, ge=0, le=10_000, description="Fewest replicas. Default: 1.")
-    max_replicas: int = Field(ge=1, le=10_000, description="Most replicas.")
-    metrics: tuple[MetricSpec, ...] = Field(
-        _DEFAULT_METRICS,
-        min_length=1,
-        max_length=3,
-        description="What is watched; the largest answer wins. Default: WaitingRequests 4 and KVCacheUsage 75.",
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
-    )
-    behavior: Behavior = Field(default_factory=Behavior)
-    missing_metrics: MissingMetrics = Field(default_factory=MissingMetrics)
 
 
 class Drain(Model):
@@ -275,10 +149,10 @@ class Rollout(Model):
         )
     )
     max_surge: Share = Field(
-        _AUTO, description="Pods above the wanted number. Auto: 1 while it can be placed, else 0. Default: Auto."
+        AUTO, description="Pods above the wanted number. Auto: 1 while it can be placed, else 0. Default: Auto."
     )
     max_unavailable: Share = Field(
-        _AUTO,
+        AUTO,
         description="Pods below the wanted number. Auto: 0 while a surge pod can be placed, else 1. Default: Auto.",
     )
     progress_deadline_seconds: int = Field(

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from pagefleet_api.service import Model
+from pagefleet_api.schema import Model
 
 
 class Condition(Model):

@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from pagefleet_api.crd import custom_resource_definition, structural
-from pagefleet_api.service import InferenceService, InvalidService, MetricType, Spec
+from pagefleet_api.scaling import MetricType
+from pagefleet_api.service import InferenceService, InvalidService, Spec
 from pagefleet_api.status import Status
 
 ROOT = Path(__file__).parents[2]
@@ -62,6 +63,22 @@ def test_a_deleted_service_says_so() -> None:
         ({"model": {}}, "spec.model.uri", "required"),
         ({"engine": {"dtype": "int3"}}, "spec.engine.dtype", "'auto', 'float32' or 'bfloat16' (given: 'int3')"),
         ({"engine": {"kvCache": {"size": "lots"}}}, "spec.engine.kvCache.size", "512Mi"),
+        ({"engine": {"kvCache": {"size": "100m"}}}, "spec.engine.kvCache.size", "at least 1Mi"),
+        (
+            {
+                "autoscaling": {
+                    "maxReplicas": 2,
+                    "metrics": [{"type": "WaitingRequests", "target": {"averageValue": "0e3"}}],
+                }
+            },
+            "spec.autoscaling.metrics.0.target.averageValue",
+            "at least 1m",
+        ),
+        (
+            {"autoscaling": {"maxReplicas": 2, "missingMetrics": {"minCoverage": "2"}}},
+            "spec.autoscaling.missingMetrics.minCoverage",
+            "at most 1",
+        ),
         ({"replicas": -1}, "spec.replicas", "greater than or equal to 0 (given: -1)"),
         ({"autoscaling": {}}, "spec.autoscaling.maxReplicas", "required"),
         ({"rollout": {"maxSurge": "some"}}, "spec.rollout.maxSurge", "Auto"),

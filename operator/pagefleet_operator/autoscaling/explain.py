@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pagefleet_api.reasons import EventReason, Reason
-from pagefleet_api.service import MetricType
+from pagefleet_api.scaling import MetricType
 from pagefleet_api.status import Decision, MetricReading
 from pagefleet_operator.autoscaling.proposals import Proposal, kv_share_per_pod, seats_per_pod
 from pagefleet_operator.autoscaling.readings import Readings

@@ -5,7 +5,7 @@ elsewhere. Without this memory a constant load whose queue passes a small target
 number down and up for ever.
 """
 
-from pagefleet_api.service import MetricType
+from pagefleet_api.scaling import MetricType
 from pagefleet_operator.autoscaling.proposals import TOLERANCE, Proposal
 from pagefleet_operator.autoscaling.readings import Readings
 from pagefleet_operator.autoscaling.values import Fleet, Memory, Overrun

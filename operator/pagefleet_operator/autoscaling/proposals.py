@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from pagefleet_api.service import MetricType
+from pagefleet_api.scaling import MetricType
 from pagefleet_operator.autoscaling.readings import Demand, Readings
 from pagefleet_operator.autoscaling.values import Policy
 

@@ -6,7 +6,8 @@ from typing import NamedTuple, Self
 from pagefleet_api import quantity
 from pagefleet_api.load import Load
 from pagefleet_api.reasons import EventReason, Reason
-from pagefleet_api.service import Autoscaling, InferenceService, MetricType
+from pagefleet_api.scaling import Autoscaling, MetricType
+from pagefleet_api.service import InferenceService
 from pagefleet_api.status import Decision
 from pagefleet_operator.observed import Now, Observed, Pod
 
@@ -174,7 +175,7 @@ def _targets(scaling: Autoscaling) -> dict[MetricType, float]:
             found[metric.type] = metric.target.average_utilization / 100
         elif metric.target.average_value is not None:
             found[metric.type] = float(quantity.parse(metric.target.average_value))
-    return {kind: target for kind, target in found.items() if target > 0}
+    return found
 
 
 def _or(value: int | None, default: int) -> int:

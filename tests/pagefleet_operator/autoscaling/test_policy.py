@@ -39,8 +39,7 @@ def test_every_field_of_the_spec_reaches_the_policy() -> None:
                 "maxReplicas": 9,
                 "metrics": [
                     {"type": "InFlightRequests", "target": {"averageValue": "500m"}},
-                    {"type": "WaitingRequests", "target": {"averageValue": "0"}},
-                    {"type": "KVCacheUsage", "target": {}},
+                    {"type": "WaitingRequests", "target": {"averageValue": 2}},
                 ],
                 "behavior": {
                     "scaleUp": {"stabilizationWindowSeconds": 5},
@@ -54,6 +53,7 @@ def test_every_field_of_the_spec_reaches_the_policy() -> None:
         min_replicas=2,
         max_replicas=9,
         in_flight_target=0.5,
+        waiting_target=2,
         max_num_seqs=8,
         max_queued_requests=64,
         up_window_s=5,

@@ -1,0 +1,94 @@
+"""What the resource's types are made of: the base, CEL rules, bounded quantities."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    JsonValue,
+    WithJsonSchema,
+)
+from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema, core_schema
+
+from pagefleet_api import quantity
+
+SERVER_DEFAULT: dict[str, JsonValue] = {"x-server-default": True}
+
+
+def rules(*pairs: tuple[str, str]) -> dict[str, Any]:
+    """CEL rules for a schema: (expression that must hold, message that names the field and the way out)."""
+    return {"x-kubernetes-validations": [{"rule": rule, "message": message} for rule, message in pairs]}
+
+
+class Model(BaseModel):
+    """Base of every type here: camelCase on the wire, frozen, unknown fields ignored."""
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore")
+
+
+_INT_OR_STRING = {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]}
+_QUANTITY_SCHEMA = {**_INT_OR_STRING, "pattern": quantity.PATTERN, "maxLength": 32}
+
+
+def _as_text(value: object) -> object:
+    return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+
+def _is_quantity(text: str) -> str:
+    quantity.parse(text)
+    return text
+
+
+Text = Annotated[str, BeforeValidator(_as_text), AfterValidator(_is_quantity)]
+Quantity = Annotated[Text, WithJsonSchema(_QUANTITY_SCHEMA)]
+"""A quantity kept as its text; a bare YAML number is accepted as its text."""
+
+
+@dataclass(frozen=True)
+class Within:
+    """Bounds of a quantity, kept by the API server and by the parser; both name `path`."""
+
+    path: str
+    least: str
+    most: str | None = None
+
+    @property
+    def says(self) -> str:
+        """The refusal."""
+        return f"{self.path} must be at least {self.least}" + (f" and at most {self.most}" if self.most else "")
+
+    def check(self, text: str) -> str:
+        """`text` as it is; ValueError when it is outside."""
+        number = quantity.parse(text)
+        if number < quantity.parse(self.least) or (self.most is not None and number > quantity.parse(self.most)):
+            raise ValueError(self.says)
+        return text
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        compared = [f"quantity(string(self)).compareTo(quantity('{self.least}')) >= 0"]
+        if self.most is not None:
+            compared.append(f"quantity(string(self)).compareTo(quantity('{self.most}')) <= 0")
+        return {**_QUANTITY_SCHEMA, **rules((" && ".join(compared), self.says))}
+
+
+Seconds = Annotated[int, Field(ge=0, le=86_400)]
+Name = Annotated[str, Field(min_length=1, max_length=253)]
+
+AUTO = "Auto"
+Share = Annotated[
+    str,
+    BeforeValidator(lambda value: str(value) if isinstance(value, int) else value),
+    Field(pattern=r"^(Auto|[0-9]{1,4}|([0-9]|[1-9][0-9]|100)%)$"),
+    WithJsonSchema({**_INT_OR_STRING, "pattern": r"^(Auto|[0-9]{1,4}|([0-9]|[1-9][0-9]|100)%)$"}),
+]
+"""A number of pods, a percentage, or Auto."""
