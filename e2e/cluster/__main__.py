@@ -13,6 +13,8 @@ from e2e.cluster.errors import BoxError
 from e2e.cluster.layout import API_SERVER_ONLY, CLUSTER, MAX_NODES
 from e2e.cluster.progress import Progress
 
+TOOLS = ("kubectl", "helm")
+
 
 def state_folder() -> Path:
     """PAGEFLEET_STATE, or `.state` in the checkout."""
@@ -35,13 +37,15 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("load", help="bring the built images into the running nodes")
     push = commands.add_parser("push", help="copy the images to a registry")
     push.add_argument("registry")
-    for tool in ("kubectl", "helm"):
+    for tool in TOOLS:
         commands.add_parser(tool, help=f"{tool} on the cluster", add_help=False, prefix_chars="\0")
     return top
 
 
 def main(argv: Sequence[str]) -> int:
     options, rest = parser().parse_known_args(argv)
+    if rest and options.command not in TOOLS:
+        parser().error(f"unrecognized arguments: {' '.join(rest)}")
     state = state_folder()
     box = Box.at(state, API_SERVER_ONLY if options.api_only else CLUSTER)
     match options.command:

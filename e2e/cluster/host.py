@@ -1,6 +1,7 @@
 """What a box adds to its host, and how each of it is taken away again: interfaces, routes, control groups."""
 
 import contextlib
+import json
 import os
 import random
 import socket
@@ -72,9 +73,18 @@ def connect_node(node: NodeLayout, pid: int) -> None:
         *(f"route add {other.pod_cidr} via {other.address}" for other in node.neighbours),
     ]
     run("nsenter", "--target", str(pid), "--net", "ip", "-batch", "-", stdin="\n".join(inside) + "\n")
-    run("ip", "route", "replace", node.pod_cidr, "via", node.address, "dev", str(box.bridge))
+    _route(node.pod_cidr, node.address, str(box.bridge))
     if node.number == 1:
-        run("ip", "route", "replace", box.service_cidr, "via", node.address, "dev", str(box.bridge))
+        _route(box.service_cidr, node.address, str(box.bridge))
+
+
+def _route(network: str, gateway: str, interface: str) -> None:
+    """A route to `network`; BoxError when the host reaches it in another way already (a VPN, say)."""
+    known = json.loads(run("ip", "-json", "route", "show", "exact", network) or "[]")
+    foreign = [route["dev"] for route in known if route.get("dev") != interface]
+    if foreign:
+        raise BoxError(f"this host has a route to {network} through {foreign[0]}: the cluster needs that network")
+    run("ip", "route", "replace", network, "via", gateway, "dev", interface)
 
 
 def disconnect(layout: Layout) -> None:

@@ -104,3 +104,9 @@ def test_progress_tells_the_time_and_every_step() -> None:
 def test_unused_ports_are_a_run_that_can_be_bound() -> None:
     first = host.unused_first_port()
     assert 17000 <= first < 30000
+
+
+def test_an_unknown_flag_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["status", "--nodse", "3"])
+    assert "--nodse" in capsys.readouterr().err
