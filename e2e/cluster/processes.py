@@ -79,6 +79,16 @@ def _reap(pid: int) -> None:
         os.waitpid(pid, os.WNOHANG)
 
 
+def _wait_until_gone(ending: Sequence[ProcessRecord], timeout_s: float = 10) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while ending := [record for record in ending if not gone(record)]:
+        if time.monotonic() > deadline_s:
+            raise BoxError(f"still running after SIGKILL: {', '.join(record.argv[0] for record in ending)}")
+        for record in ending:
+            _reap(record.pid)
+        time.sleep(0.01)
+
+
 class Processes:
     """The recorded processes of one box: a file for each name."""
 
@@ -112,6 +122,8 @@ class Processes:
         """
         if self.running(name):
             raise BoxError(f"{name} runs already")
+        if before := self.recorded(name):
+            _wait_until_gone([before])  # one that somebody killed may still hold its port
         self._records.mkdir(parents=True, exist_ok=True)
         self._logs.mkdir(parents=True, exist_ok=True)
         log = os.open(self._logs / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -138,14 +150,7 @@ class Processes:
 
     def kill(self, *names: str) -> None:
         """End the recorded processes, all at once, and wait until nothing of them is left."""
-        ending = [record for name in names if (record := self._signal(name, signal.SIGKILL))]
-        deadline_s = time.monotonic() + 10
-        while ending := [record for record in ending if not gone(record)]:
-            if time.monotonic() > deadline_s:
-                raise BoxError(f"still running after SIGKILL: {', '.join(record.argv[0] for record in ending)}")
-            for record in ending:
-                _reap(record.pid)
-            time.sleep(0.01)
+        _wait_until_gone([record for name in names if (record := self._signal(name, signal.SIGKILL))])
         for name in names:
             (self._records / name).unlink(missing_ok=True)
 
