@@ -34,6 +34,7 @@ def up(place: Site, progress: Progress) -> None:
     names = place.bring_up(progress)
     prometheus = demo_steps.start_prometheus(place, progress)
     demo_steps.install_chart(place, names, progress)
+    demo_steps.forget_old_engines(place, names, progress)
     demo_steps.serve_one(place, progress)
     demo_steps.autoscale(place, progress)
     demo_steps.tell_what_next(place, prometheus, progress)
@@ -42,6 +43,7 @@ def up(place: Site, progress: Progress) -> None:
 def down(place: Site, progress: Progress) -> None:
     """Stop everything. On a cluster of the user's own: the services, the release and the CRD go, the cluster stays."""
     Prometheus(state_folder() / "prometheus").stop()
+    demo_steps.engine_note().unlink(missing_ok=True)
     if isinstance(place, BoxSite):
         with progress.step("stop the cluster") as say:
             run_tool([sys.executable, "-m", "e2e.cluster", "down"], say)

@@ -13,7 +13,7 @@ from e2e.kubectl import Json, Watch
 from e2e.load import Load, LoadPlan, numbered
 from e2e.progress import Progress, Say
 from e2e.prometheus import Prometheus
-from e2e.service import Service, condition, is_ready
+from e2e.service import KIND, Service, condition, is_ready
 from e2e.sites import CHECKOUT, ImageNames, Site, state_folder
 
 CLIENTS = 20
@@ -43,6 +43,21 @@ def start_prometheus(place: Site, progress: Progress) -> Prometheus | None:
 def install_chart(place: Site, names: ImageNames, progress: Progress) -> None:
     with progress.step("Helm installs the chart"):
         release.install(place, names)
+
+
+def forget_old_engines(place: Site, names: ImageNames, progress: Progress) -> None:
+    """A service keeps the image that it was made with: one of an earlier demo goes when the engine was built anew."""
+    note = engine_note()
+    if note.exists() and note.read_text() != names.engine_digest:
+        with progress.step("the engine has changed: earlier services go"):
+            place.kubectl.run("delete", KIND, "smollm2", "autoscaled", "--ignore-not-found", timeout_s=180)
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.write_text(names.engine_digest)
+
+
+def engine_note() -> Path:
+    """Where the digest of the engine image of the running demo is kept."""
+    return state_folder() / "demo-engine"
 
 
 def serve_one(place: Site, progress: Progress) -> None:

@@ -29,7 +29,8 @@ class ImageNames(NamedTuple):
     control: str
     engine: str
     control_digest: str
-    """Changes with the image, as the name of a development image does not."""
+    engine_digest: str
+    """Digests change with the image, as the name of a development image does not."""
 
 
 class Site(Protocol):
@@ -56,8 +57,9 @@ def _cluster_tool(*words: str) -> list[str]:
     return [sys.executable, "-m", "e2e.cluster", *words]
 
 
-def _image_digest(name: str) -> str:
-    return next((image.manifest_digest for image in images.built(state_folder()) if image.name == name), "")
+def _named(control: str, engine: str) -> ImageNames:
+    digests = {image.name: image.manifest_digest for image in images.built(state_folder())}
+    return ImageNames(control, engine, digests[images.CONTROL_IMAGE], digests[images.ENGINE_IMAGE])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class BoxSite:
             run_tool(_cluster_tool("up"), say)
         with progress.step("images into the nodes") as say:
             run_tool(_cluster_tool("load"), say)
-        return ImageNames(images.CONTROL_IMAGE, images.ENGINE_IMAGE, _image_digest(images.CONTROL_IMAGE))
+        return _named(images.CONTROL_IMAGE, images.ENGINE_IMAGE)
 
     @property
     def kubectl(self) -> Kubectl:
@@ -107,10 +109,8 @@ class OwnSite:
             run_tool(_cluster_tool("push", self.registry), say)
         with progress.step("cluster answers"):
             self.kubectl.run("version")
-        control, engine = (
-            f"{self.registry}/{name.removeprefix('localhost/')}" for name in (images.CONTROL_IMAGE, images.ENGINE_IMAGE)
-        )
-        return ImageNames(control, engine, _image_digest(images.CONTROL_IMAGE))
+        pushed = (name.removeprefix("localhost/") for name in (images.CONTROL_IMAGE, images.ENGINE_IMAGE))
+        return _named(*(f"{self.registry}/{name}" for name in pushed))
 
     @property
     def kubectl(self) -> Kubectl:

@@ -41,6 +41,7 @@ class Run(NamedTuple):
     service: Service
     drain_started_s: float
     seconds: float
+    """How long it took."""
     answers: list[Answer]
     served_by: dict[str, str]
     """The pod of each request, by the server's name for it."""
@@ -53,7 +54,7 @@ class Run(NamedTuple):
 def run(place: BoxSite, kubectl: Kubectl, prometheus: Prometheus, tmp_path_factory: pytest.TempPathFactory) -> Run:
     service = Service(kubectl, "trio")
     engine = {"kvCache": {"size": "512Mi"}, "maxNumSeqs": 128}
-    kubectl.apply(manifests.text(manifests.service("trio", engine=engine, replicas=3)))
+    kubectl.apply(manifests.text(manifests.service("trio", engine=engine, replicas=3, drain={"timeoutSeconds": 300})))
     service.wait_until_ready(3, 150)
     pods = service.pods()
     warm_ups = spread(service, pods)
@@ -130,5 +131,5 @@ def test_an_event_tells_how_each_drain_went(run: Run) -> None:
 
 
 def test_the_drain_ends_soon_after_the_last_answer(run: Run) -> None:
-    assert run.seconds < 120
+    assert run.seconds - max(answer.ended_s - run.drain_started_s for answer in run.answers) < 20
     assert [(pod.ready, pod.serving, pod.restarts) for pod in run.left] == [(True, True, 0)]
