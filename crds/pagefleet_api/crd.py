@@ -65,37 +65,6 @@ def _resolved(node: Schema, definitions: dict[str, Schema]) -> Schema:
 
 def custom_resource_definition() -> Schema:
     """The whole CRD object."""
-    columns = [
-        {"name": name, "type": kind, "jsonPath": path, "priority": priority}
-        for name, kind, path, priority in PRINTER_COLUMNS
-    ]
-    schema = {
-        "type": "object",
-        "description": "A model served by a fleet of inference servers.",
-        "required": ["spec"],
-        "properties": {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
-            "metadata": {"type": "object"},
-            "spec": structural(Spec),
-            "status": structural(Status),
-        },
-    }
-    version = {
-        "name": labels.VERSION,
-        "served": True,
-        "storage": True,
-        "subresources": {
-            "status": {},
-            "scale": {
-                "specReplicasPath": ".spec.replicas",
-                "statusReplicasPath": ".status.replicas",
-                "labelSelectorPath": ".status.selector",
-            },
-        },
-        "additionalPrinterColumns": columns,
-        "schema": {"openAPIV3Schema": schema},
-    }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -111,6 +80,40 @@ def custom_resource_definition() -> Schema:
                 "shortNames": ["infs"],
                 "categories": ["all", "ai"],
             },
-            "versions": [version],
+            "versions": [_version()],
+        },
+    }
+
+
+def _version() -> Schema:
+    scale = {
+        "specReplicasPath": ".spec.replicas",
+        "statusReplicasPath": ".status.replicas",
+        "labelSelectorPath": ".status.selector",
+    }
+    return {
+        "name": labels.VERSION,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}, "scale": scale},
+        "additionalPrinterColumns": [
+            {"name": name, "type": kind, "jsonPath": path, "priority": priority}
+            for name, kind, path, priority in PRINTER_COLUMNS
+        ],
+        "schema": {"openAPIV3Schema": _object_schema()},
+    }
+
+
+def _object_schema() -> Schema:
+    return {
+        "type": "object",
+        "description": "A model served by a fleet of inference servers.",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": structural(Spec),
+            "status": structural(Status),
         },
     }

@@ -6,7 +6,8 @@ Source: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/q
 import re
 from decimal import Decimal
 
-PATTERN = r"^[+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+|[KMGTPE]i|[numkMGTPE])?$"
+PATTERN = r"^[+]?([0-9]{1,20}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][-+]?[0-9]{1,2}|[KMGTPE]i|[numkMGTPE])?$"
+"""Bounded on purpose: an exponent of seven digits is a number that takes minutes to write out."""
 _SYNTAX = re.compile(PATTERN)
 _SUFFIXES = {
     "n": Decimal("1e-9"),
@@ -32,7 +33,7 @@ def parse(text: str) -> Decimal:
 
     Raises ValueError, naming the text and an example, when it is not one.
     """
-    match = _SYNTAX.match(text)
+    match = _SYNTAX.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a quantity; write a number such as '512Mi', '2Gi' or '0.5'")
     number, suffix = match.group(1), match.group(3) or ""

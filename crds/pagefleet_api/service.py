@@ -13,7 +13,7 @@ from pagefleet_api import labels
 from pagefleet_api.scaling import Autoscaling
 from pagefleet_api.schema import AUTO, SERVER_DEFAULT, Model, Name, Quantity, Seconds, Share, Text, Within, rules
 
-CacheSize = Annotated[Text, Within("engine.kvCache.size", least="1Mi")]
+CacheSize = Annotated[Text, Within("engine.kvCache.size", least="1Mi", most="1Pi")]
 
 
 class InvalidService(ValueError):

@@ -3,7 +3,7 @@
 import argparse
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -123,6 +123,19 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         default=default("LISTEN", ":8080"),
         help="address of /healthz, /readyz, /metrics and /decisions (default :8080)",
     )
+    _add_lease_flags(result, default, environment)
+    result.add_argument(
+        "--log-format",
+        choices=("json", "text"),
+        default=default("LOG_FORMAT", "json"),
+        help="one JSON object a line, or text for a terminal (default %(default)s)",
+    )
+    return result
+
+
+def _add_lease_flags(
+    result: argparse.ArgumentParser, default: Callable[[str, str], str], environment: Mapping[str, str]
+) -> None:
     result.add_argument(
         "--lease-namespace",
         metavar="NAME",
@@ -141,13 +154,6 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         default=default("IDENTITY", environment.get("POD_NAME") or _made_up_identity()),
         help="this replica in the Lease, in Events and in logs; unique (default: $POD_NAME, else made up)",
     )
-    result.add_argument(
-        "--log-format",
-        choices=("json", "text"),
-        default=default("LOG_FORMAT", "json"),
-        help="one JSON object a line, or text for a terminal (default %(default)s)",
-    )
-    return result
 
 
 def _words(text: str) -> list[str]:

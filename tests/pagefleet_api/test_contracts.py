@@ -34,7 +34,9 @@ def test_a_quantity_means_what_kubernetes_says(text: str, value: int | Decimal) 
     assert quantity.parse(text) == value
 
 
-@pytest.mark.parametrize("text", ["", "lots", "-1", "1 Mi", "1mi", "Mi", "1.2.3", "1e", "0x10"])
+@pytest.mark.parametrize(
+    "text", ["", "lots", "-1", "1 Mi", "1mi", "Mi", "1.2.3", "1e", "0x10", "512Mi\n", "1e9999999", "1" * 40]
+)
 def test_what_is_no_quantity_is_refused_by_name(text: str) -> None:
     with pytest.raises(ValueError, match="512Mi") as refusal:
         quantity.parse(text)

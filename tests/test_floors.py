@@ -1,0 +1,34 @@
+"""The floors of the tree's style that no linter here holds."""
+
+import ast
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("crds", "operator", "engine_image", "dashboards", "docs", "e2e", "bench")
+MAX_FUNCTION_LINES = 40
+MAX_FILE_LINES = 300
+
+listed = subprocess.run(
+    ["git", "ls-files", "-co", "--exclude-standard", *FOLDERS], check=True, cwd=ROOT, capture_output=True, text=True
+)
+SOURCES = [ROOT / name for name in listed.stdout.splitlines() if name.endswith(".py") and (ROOT / name).exists()]
+
+
+def test_there_are_sources() -> None:
+    assert len(SOURCES) > 50
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_and_functions_are_short(source: Path) -> None:
+    text = source.read_text()
+    assert len(text.splitlines()) <= MAX_FILE_LINES
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno is not None:
+            assert node.end_lineno - node.lineno + 1 <= MAX_FUNCTION_LINES, node.name
+
+
+def test_no_package_hides_a_standard_module() -> None:
+    assert not (ROOT / "operator" / "__init__.py").exists()
