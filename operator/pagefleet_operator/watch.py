@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 _OURS = f"{labels.MANAGED_BY}={labels.FIELD_MANAGER}"
 _POLL_S = 0.1
+_WATCHER = "watcher for "
+"""How kopf names the task of each stream."""
 
 Login = Callable[[aiohttp.TraceConfig], Awaitable[kopf.AiohttpSession]]
 """Makes the session that kopf watches over."""
@@ -186,12 +188,20 @@ async def _until_one_ends(tasks: Collection["asyncio.Task[Any]"]) -> None:
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        if any(task.done() and not task.cancelled() and task.exception() for task in tasks):
+            # the one that failed leaves its siblings behind, and together with what they wait for they end badly
+            await _cancelled([task for task in asyncio.all_tasks() if task.get_name().startswith(_WATCHER)])
+        await _cancelled(tasks)
     for task in tasks:
         if not task.cancelled() and (error := task.exception()) is not None:
             raise error
+
+
+async def _cancelled(tasks: Collection["asyncio.Task[Any]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
 
 
 class CappedBackoff:
@@ -225,7 +235,7 @@ def kopf_settings(timings: Timings) -> kopf.OperatorSettings:
     settings.networking.error_backoffs = CappedBackoff(timings.watch_retry_cap_s)
     settings.queueing.exit_timeout = 0.2
     settings.queueing.idle_timeout = 1.0
-    settings.process.ultimate_exiting_timeout = 10
+    settings.process.ultimate_exiting_timeout = 5
     for kind in WATCHED:
         if kind != labels.KIND:
             settings.watching.label_selectors[WATCHED[kind].plural] = _OURS

@@ -12,6 +12,7 @@ import pytest
 
 from e2e.cluster.box import Box
 from pagefleet_api import labels
+from pagefleet_api.crd import custom_resource_definition
 from pagefleet_operator import cluster
 from pagefleet_operator.metrics import Metrics
 from pagefleet_operator.settings import Settings
@@ -161,3 +162,18 @@ def test_only_the_given_namespaces_are_served_and_without_any_the_whole_cluster(
     eventually(lambda: _handled(api, other, "s"), "the other namespace is served")
     api.delete("inferenceservices", other, "s")
     assert labels.child_name("s") == "s"
+
+
+def test_without_its_crd_an_operator_ends_and_the_next_one_waits_for_it(api: Api, namespace: str, start: Start) -> None:
+    first = start(watch_server_timeout_s=3).ready()
+    api.delete("customresourcedefinitions", None, "inferenceservices.pagefleet.io")
+    try:
+        eventually(lambda: first.process.poll() is not None, "the operator ends", 30)
+        assert first.process.returncode == 1
+        second = start()
+        eventually(lambda: second.events("crd_missing"), "the next one says what it waits for", 30)
+    finally:
+        api.create("customresourcedefinitions", custom_resource_definition())
+    second.ready()
+    api.create("inferenceservices", service(namespace))
+    eventually(lambda: _handled(api, namespace, "s"), "it works")
