@@ -99,7 +99,8 @@ def deployment(service: InferenceService, choices: Choices) -> Manifest:
 def pinned_image(service: InferenceService, live: Mapping[str, Any] | None, default_image: str) -> str:
     """The user's image, else the one that the live Deployment was rendered with, else the operator's default.
 
-    So an upgrade of the operator never rolls pods; a change of the service's model or engine takes the new default.
+    So an upgrade of the operator never changes the image of pods by itself; a change of the service's model or
+    engine takes the new default.
     """
     if service.spec.engine.image is not None:
         return service.spec.engine.image
@@ -112,10 +113,12 @@ def pinned_image(service: InferenceService, live: Mapping[str, Any] | None, defa
 def engine_digest(service: InferenceService) -> str:
     """A digest of what the user says about the pods: model, engine, resources and drain.
 
-    Replicas, autoscaling and roll-out are not in it: scaling a service after the operator was upgraded must not
-    roll its pods to the operator's new default image.
+    What the user leaves out is not in it, so that a new field or another default of a later operator does not
+    change it. Replicas, autoscaling and roll-out are not in it either: scaling a service after the operator was
+    upgraded must not roll its pods to the operator's new default image.
     """
-    parts = service.spec.model_dump_json(include={"model", "engine", "resources", "drain"}, exclude_none=True)
+    pods = {"model", "engine", "resources", "drain"}
+    parts = service.spec.model_dump_json(include=pods, exclude_none=True, exclude_unset=True)
     return hashlib.sha256(parts.encode()).hexdigest()[:_DIGEST_LENGTH]
 
 

@@ -53,7 +53,7 @@ _SERVICES = st.builds(
 
 @given(_SERVICES)
 def test_equal_input_gives_equal_bytes(service: InferenceService) -> None:
-    again = InferenceService.model_validate(service.model_dump())
+    again = service.model_copy(deep=True)
     assert json.dumps(render.manifests(service, _CHOICES)) == json.dumps(render.manifests(again, _CHOICES))
 
 
@@ -166,6 +166,14 @@ def test_the_image_stays_until_the_user_changes_model_or_engine(
     live: dict[str, Any] | None, now: InferenceService, expected: str
 ) -> None:
     assert render.pinned_image(now, live, "engine:2") == expected
+
+
+def test_what_the_user_leaves_out_is_not_in_the_digest_so_a_later_operators_defaults_are_not_either() -> None:
+    service = _service()
+    with_defaults = InferenceService.model_validate(service.model_dump())
+    assert with_defaults == service
+    digests = {_deployment(each)["metadata"]["annotations"][ENGINE_DIGEST] for each in (service, with_defaults)}
+    assert len(digests) == 2
 
 
 def test_an_image_that_somebody_set_on_the_deployment_is_no_pin() -> None:
