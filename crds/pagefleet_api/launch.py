@@ -9,6 +9,8 @@ from pagefleet_api import labels, quantity
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16")
+_KEY_MARGIN = " \t\r\n\v\f"
+"""Cut from both ends of a key: HTTP cuts it from a header, and files that become Secrets end in a line break."""
 
 
 def _flag(help_text: str, default: Any, **options: Any) -> Any:
@@ -73,6 +75,7 @@ class Launch:
     )
     chat_template: str | None = _flag("path of a Jinja chat template to use in place of the model's", None)
     vllm_metric_names: bool = _flag("also export metrics under vLLM's names", True)
+    require_api_key: bool = _flag("do not start without any API key", False)
     api_key: tuple[str, ...] = field(
         default=(),
         repr=False,
@@ -90,7 +93,10 @@ class Launch:
             if spec.name == "api_key" or value == spec.default:
                 continue
             flag = f"--{spec.name.replace('_', '-')}"
-            words += [f"--no-{flag[2:]}"] if value is False else [flag, str(value)]
+            if isinstance(value, bool):
+                words.append(flag if value else f"--no-{flag[2:]}")
+            else:
+                words += [flag, str(value)]
         return words
 
     def environment(self) -> dict[str, str]:
@@ -101,16 +107,39 @@ class Launch:
     def parse(cls, argv: Sequence[str], environment: Mapping[str, str] | None = None) -> "Launch":
         """Read a command line, and API keys from `environment`.
 
-        Exits as argparse does: status 2 and one line that names the flag and what it takes.
+        Exits as argparse does: status 2 and one line that names the flag and what it takes; so it does for a
+        key that no request could send. The core process, which is given no keys, has no `environment`: that
+        alone does not look for a required key.
         """
-        options = vars(parser().parse_args(argv))
-        from_environment = [
-            value
+        arguments = parser()
+        options = vars(arguments.parse_args(argv))
+        given = [("--api-key", value) for value in options["api_key"]] + [
+            (name, value)
             for name, value in sorted((environment or {}).items())
-            if name.startswith(labels.API_KEY_ENV_PREFIX) and value
+            if name.startswith(labels.API_KEY_ENV_PREFIX)
         ]
-        options["api_key"] = (*options["api_key"], *from_environment)
+        try:
+            options["api_key"] = tuple(_key(source, value) for source, value in given)
+        except ValueError as error:
+            arguments.error(str(error))
+        if options["require_api_key"] and environment is not None and not given:
+            arguments.error(
+                "--require-api-key: there is no API key; give --api-key, or an environment variable that starts "
+                f"with {labels.API_KEY_ENV_PREFIX} (in Kubernetes: an entry of the Secret)"
+            )
         return cls(**options)
+
+
+def _key(source: str, text: str) -> str:
+    """A key without its margin; raises ValueError, which does not show the key, for one that cannot be sent."""
+    key = text.strip(_KEY_MARGIN)
+    if not key:
+        raise ValueError(f"{source}: the API key is blank")
+    if any(character < " " or character == "\x7f" for character in key):
+        raise ValueError(
+            f"{source}: the API key has a line break or another control character inside; give each key by itself"
+        )
+    return key
 
 
 def parser() -> argparse.ArgumentParser:
@@ -128,8 +157,8 @@ def parser() -> argparse.ArgumentParser:
             result.add_argument(flag, required=True, metavar="URI", help=help_text)
         elif spec.name == "api_key":
             result.add_argument(flag, action="append", default=[], metavar="KEY", help=help_text)
-        elif spec.default is True:
-            result.add_argument(flag, action=argparse.BooleanOptionalAction, default=True, help=help_text)
+        elif isinstance(spec.default, bool):
+            result.add_argument(flag, action=argparse.BooleanOptionalAction, default=spec.default, help=help_text)
         else:
             shown = "" if spec.default is None else f" (default {spec.default})"
             result.add_argument(flag, default=spec.default, help=f"{help_text}{shown}", **options)

@@ -11,6 +11,7 @@ from pagefleet_api.launch import DEVICES, DTYPES, Launch, parser
 text = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=30)
 plain = text.filter(lambda value: not value.startswith("-"))
 count = st.integers(1, 2**31)
+key = text.map(str.strip).filter(bool)
 
 launches = st.builds(
     Launch,
@@ -30,8 +31,9 @@ launches = st.builds(
     admin_port=st.none() | st.integers(0, 65535),
     chat_template=st.none() | plain,
     vllm_metric_names=st.booleans(),
-    api_key=st.lists(text, max_size=12).map(tuple),
-)
+    require_api_key=st.booleans(),
+    api_key=st.lists(key, max_size=12).map(tuple),
+).filter(lambda launch: bool(launch.api_key) or not launch.require_api_key)
 
 
 @given(launches)
@@ -57,6 +59,36 @@ def test_keys_on_the_command_line_and_in_the_environment_add_up() -> None:
         ["--model", "pkg://m", "--api-key", "a", "--api-key", "b"], {"PAGEFLEET_API_KEY_0": "c", "X": "d"}
     )
     assert launch.api_key == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("written", ["k\n", " k", "k\r\n", "\tk "])
+def test_a_keys_margin_is_cut_as_files_end_in_a_line_break(written: str) -> None:
+    assert Launch.parse(["--model", "pkg://m"], {"PAGEFLEET_API_KEY_0": written}).api_key == ("k",)
+    assert Launch.parse(["--model", "pkg://m", "--api-key", written]).api_key == ("k",)
+
+
+@pytest.mark.parametrize(("value", "says"), [("", "blank"), (" \n", "blank"), ("s3cret\nother", "line break")])
+def test_a_key_that_cannot_be_sent_keeps_the_engine_from_starting_and_is_not_shown(
+    value: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_info:
+        Launch.parse(["--model", "pkg://m"], {"PAGEFLEET_API_KEY_good": "k", "PAGEFLEET_API_KEY_team": value})
+    assert exit_info.value.code == 2
+    message = capsys.readouterr().err
+    assert "PAGEFLEET_API_KEY_team" in message
+    assert says in message
+    assert "s3cret" not in message
+
+
+def test_an_engine_that_must_have_keys_does_not_start_without(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        Launch.parse(["--model", "pkg://m", "--require-api-key"], {"PATH": "x"})
+    assert "--require-api-key" in capsys.readouterr().err
+    assert Launch.parse(["--model", "pkg://m", "--require-api-key"], {"PAGEFLEET_API_KEY_0": "k"}).api_key == ("k",)
+
+
+def test_the_core_process_which_is_given_no_keys_starts_all_the_same() -> None:
+    assert Launch.parse(["--model", "pkg://m", "--require-api-key"]).require_api_key
 
 
 def test_a_size_may_be_written_as_a_quantity() -> None:

@@ -8,28 +8,41 @@ from pagefleet_engine.api.errors import KeyRefused
 
 _SCHEME = "bearer"
 _SALT_CHARS = 16
+_CLIENT_SALT_CHARS = 32
 
 
 class Keys:
     """The configured keys; with none, everybody may ask and all share one cache."""
 
     def __init__(self, keys: Sequence[str]) -> None:
-        self._salts = {key.encode(): hashlib.sha256(key.encode()).hexdigest()[:_SALT_CHARS] for key in keys}
+        encoded = [key.encode("utf-8", "surrogateescape") for key in keys]
+        self._salts = {key: hashlib.sha256(key).hexdigest()[:_SALT_CHARS] for key in encoded}
 
     def tenant_salt(self, authorization: str | None) -> str:
         """The cache salt of the key in an `Authorization` header; raises `KeyRefused`.
 
-        Every key is compared, each in constant time, so that the time tells nothing about any.
+        The header's text is its bytes as latin-1, as ASGI servers give it; a key's are UTF-8. Every key is
+        compared, each in constant time, so that the time tells nothing about any.
         """
         if not self._salts:
             return ""
         scheme, _, credential = (authorization or "").partition(" ")
         if scheme.lower() != _SCHEME or not credential:
             raise KeyRefused("This server needs an API key: send the header Authorization: Bearer KEY.")
-        sent, found = credential.strip().encode(), None
+        sent, found = credential.encode("latin-1").strip(), None
         for key, salt in self._salts.items():
             if hmac.compare_digest(key, sent):
                 found = salt
         if found is None:
             raise KeyRefused("The API key is not known here.")
         return found
+
+
+def cache_salt(tenant_salt: str, client_salt: str | None) -> str:
+    """The salt of one request's prefix cache: the tenant's, and what the client itself sent as `cache_salt`.
+
+    Hashed together, so that no `cache_salt` reaches into another tenant's cache.
+    """
+    if client_salt is None:
+        return tenant_salt
+    return hashlib.sha256(f"{tenant_salt}:{client_salt}".encode()).hexdigest()[:_CLIENT_SALT_CHARS]

@@ -73,6 +73,8 @@ def launch(service: InferenceService) -> Launch:
         kv_cache_bytes=None if size is None else quantity.to_bytes(size),
         drain_timeout_s=spec.drain.timeout_seconds,
         chat_template=f"{_TEMPLATE_FOLDER}/{_TEMPLATE_FILE}" if spec.engine.chat_template else None,
+        # An empty Secret must not open the service to everybody.
+        require_api_key=spec.engine.api_keys_secret_ref is not None,
     )
 
 

@@ -121,6 +121,9 @@ def test_api_keys_travel_in_the_environment_and_never_in_arguments() -> None:
     (container,) = pod["spec"]["containers"]
     assert container["envFrom"] == [{"prefix": labels.API_KEY_ENV_PREFIX, "secretRef": {"name": "keys"}}]
     assert "--api-key" not in container["args"]
+    # A Secret without entries must not open the service.
+    assert "--require-api-key" in container["args"]
+    assert "--require-api-key" not in _pod(_service())["spec"]["containers"][0]["args"]
 
 
 def test_a_chat_template_is_mounted_where_the_engine_is_told_to_look() -> None:
