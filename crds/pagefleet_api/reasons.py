@@ -26,6 +26,7 @@ class Reason(StrEnum):
     CRASH_LOOP = "CrashLoop"
     OUT_OF_MEMORY = "OutOfMemory"
     ENGINE_UNREADY = "EngineUnready"
+    NODE_LOST = "NodeLost"
     INVALID_SPEC = "InvalidSpec"
     QUOTA_EXCEEDED = "QuotaExceeded"
     NAME_CONFLICT = "NameConflict"
@@ -33,6 +34,8 @@ class Reason(StrEnum):
     ROLLING_OUT = "RollingOut"
     SCALING = "Scaling"
     DRAINING = "Draining"
+    APPLYING = "Applying"
+    PREDECESSOR_LEAVING = "PredecessorLeaving"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     APPLY_FAILED = "ApplyFailed"
     # ScalingActive, AbleToScale, ScalingLimited

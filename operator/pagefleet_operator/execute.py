@@ -14,7 +14,7 @@ from pagefleet_operator.cluster import ApiError, Cluster, Note
 from pagefleet_operator.kinds import CHILDREN, POD
 from pagefleet_operator.metrics import Metrics, Operator
 from pagefleet_operator.observed import LEAVING_COST, Body, ChildKey, Observed, Pod
-from pagefleet_operator.plan.convergence import Action, Apply, Conflict, Delete
+from pagefleet_operator.plan.convergence import Action, Apply, Conflict, obstacle
 from pagefleet_operator.plan.replicas import Drain, Release, ReplicaPlan, Undrain
 from pagefleet_operator.scraper import Scraper
 
@@ -106,35 +106,21 @@ class Executor:
         """Objects of other owners under our names; the cache has none that lack our label, so new names are read."""
         found = [action for action in steps.children if isinstance(action, Conflict)]
         for action in steps.children:
-            if isinstance(action, Apply) and _child(action.manifest) not in steps.observed.children:
-                found += await self._foreign(steps.service, _child(action.manifest))
+            if isinstance(action, Apply) and ChildKey.of(action.manifest) not in steps.observed.children:
+                found += await self._foreign(steps.service, action)
         return tuple(found)
 
-    async def _foreign(self, service: InferenceService, child: ChildKey) -> Sequence[Conflict]:
+    async def _foreign(self, service: InferenceService, action: Apply) -> Sequence[Conflict]:
+        child = ChildKey.of(action.manifest)
         live = await self._cluster.read(CHILDREN[child.kind], service.namespace, child.name)
-        if live is None or _controller_uid(live) == service.uid:
-            return ()
-        words = f"a {child.kind} called {child.name} exists and is not this service's; rename one of them"
-        return (Conflict(child, words),)
+        hindrance = None if live is None else obstacle(action.manifest, live)
+        return (hindrance,) if isinstance(hindrance, Conflict) else ()
 
     async def _change_child(self, steps: Steps, action: Action) -> None:
         if isinstance(action, Apply):
             written = await self._cluster.apply(action.manifest)
             self._cache.put(written["kind"], written)
             _log_applied(steps, action, written)
-        elif isinstance(action, Delete):
-            live = steps.observed.children[action.child]
-            await self._cluster.delete(CHILDREN[action.child.kind], live)
-            log.info("child_deleted", extra={"service": steps.service.name, "child": action.child.name})
-
-
-def _child(manifest: Body) -> ChildKey:
-    return ChildKey(manifest["kind"], manifest["metadata"]["name"])
-
-
-def _controller_uid(live: Body) -> Any:
-    owners = live["metadata"].get("ownerReferences") or ()
-    return next((owner["uid"] for owner in owners if owner.get("controller")), None)
 
 
 def _log_applied(steps: Steps, action: Apply, written: Body) -> None:

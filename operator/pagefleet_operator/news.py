@@ -1,16 +1,23 @@
-"""Which change of a status is worth an Event. Pure."""
+"""Events on an InferenceService: the value that every decision gives, and which change of a status is one. Pure."""
 
 from typing import NamedTuple
 
 from pagefleet_api.reasons import ConditionType, EventReason, Reason
 from pagefleet_api.status import Condition, Status
 
+_WARNINGS = frozenset({EventReason.DRAIN_TIMED_OUT, EventReason.NOT_READY, EventReason.INVALID_SPEC})
+
 
 class News(NamedTuple):
-    """An Event's reason and its words."""
+    """An Event on an InferenceService: its reason and its words."""
 
     reason: EventReason
     message: str
+
+    @property
+    def warning(self) -> bool:
+        """Somebody should look at it."""
+        return self.reason in _WARNINGS
 
 
 def turn(before: Status, after: Status) -> News | None:

@@ -7,7 +7,7 @@ controller has not written yet is normal, not an error.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pagefleet_api import labels
 from pagefleet_api.load import Load
@@ -36,6 +36,17 @@ class ChildKey(NamedTuple):
     kind: str
     name: str
 
+    @classmethod
+    def of(cls, manifest: Body) -> "ChildKey":
+        """Of a manifest, or of a live object with its kind."""
+        return cls(manifest["kind"], manifest["metadata"]["name"])
+
+
+def controller_of(body: Body) -> Body | None:
+    """The owner reference of an object's controller."""
+    references = body["metadata"].get("ownerReferences") or ()
+    return next((reference for reference in references if reference.get("controller")), None)
+
 
 def format_time(moment: datetime) -> str:
     """RFC 3339 in UTC with microseconds, as the drain annotation keeps it."""
@@ -53,6 +64,8 @@ class Sample:
 
     load: Load
     taken_monotonic_s: float
+    restarts: int = 0
+    """The pod's `restarts` when it was taken: which of the pod's containers answered."""
 
     def age_s(self, now: Now) -> float:
         """Seconds since the engine answered."""
@@ -75,10 +88,13 @@ class Pod:
     finished: bool = False
     """Phase Failed or Succeeded (evicted, for example): its ReplicaSet does not count it any more."""
     started: bool = False
-    """The engine's container has run: only then can the pod hold requests."""
+    """The engine's container has run at least once."""
+    running: bool = False
+    """It runs now: only then does the pod hold requests."""
     template_hash: str | None = None
     deletion_cost: int | None = None
     restarts: int = 0
+    """Of the engine's container: with each, what it held is gone."""
     problem: PodProblem | None = None
 
     @property
@@ -104,7 +120,8 @@ class Pod:
         container = _engine_container(status)
         ready = (condition_of(status, "Ready") or {}).get("status") == "True"
         restarts = int(container.get("restartCount") or 0)
-        states = {**(container.get("lastState") or {}), **(container.get("state") or {})}
+        state = container.get("state") or {}
+        states = {**(container.get("lastState") or {}), **state}
         return cls(
             name=meta.get("name", ""),
             uid=meta.get("uid", ""),
@@ -116,6 +133,7 @@ class Pod:
             terminating=meta.get("deletionTimestamp") is not None,
             finished=status.get("phase") in {"Failed", "Succeeded"},
             started=ready or restarts > 0 or "running" in states or "terminated" in states,
+            running=ready or "running" in state,
             template_hash=pod_labels.get(TEMPLATE_HASH),
             deletion_cost=_integer(notes.get(labels.DELETION_COST)),
             restarts=restarts,
@@ -151,18 +169,22 @@ class DeploymentView:
     """Why pods could not be made (quota, admission), in the API server's words."""
     max_surge: str | None = None
     max_unavailable: str | None = None
-    replicas_manager: str | None = None
-    """The field manager that owns `spec.replicas`; None while nobody does."""
 
     @property
-    def rollout_in_progress(self) -> bool:
-        """Pods of an older template exist, or the controller has not looked at the latest change yet."""
-        return self.observed_generation < self.generation or self.total > self.updated
+    def settled(self) -> bool:
+        """The controller has looked at the latest change: until then its status is about an earlier one."""
+        return self.observed_generation >= self.generation
+
+    @property
+    def two_templates(self) -> bool:
+        """Pods of an older template exist: a roll-out is under way."""
+        return self.total > self.updated
 
     @property
     def deadline_exceeded(self) -> bool:
-        """The roll-out made no progress for `progressDeadlineSeconds`."""
-        return self.progressing is not None and self.progressing.reason == "ProgressDeadlineExceeded"
+        """The roll-out of the latest change made no progress for `progressDeadlineSeconds`."""
+        late = self.progressing is not None and self.progressing.reason == "ProgressDeadlineExceeded"
+        return late and self.settled
 
     @classmethod
     def from_object(cls, body: Body) -> "DeploymentView":
@@ -185,7 +207,6 @@ class DeploymentView:
             replica_failure=failure.get("message", "") if failure.get("status") == "True" else None,
             max_surge=_text(rolling.get("maxSurge")),
             max_unavailable=_text(rolling.get("maxUnavailable")),
-            replicas_manager=_replicas_manager(meta.get("managedFields") or ()),
         )
 
 
@@ -198,14 +219,29 @@ class Observed:
     deployment: DeploymentView | None = None
     pods: tuple[Pod, ...] = ()
     samples: Mapping[str, Sample] = field(default_factory=dict)
-    """Latest good sample by pod uid."""
+    """Latest good sample by pod uid; read it with `sample`."""
     children: Mapping[ChildKey, Body] = field(default_factory=dict)
     """Live objects that have a child's name or this service as controller, raw."""
 
     @property
+    def two_templates(self) -> bool:
+        """A roll-out is under way, as far as the Deployment's controller knows."""
+        return self.deployment is not None and self.deployment.two_templates
+
+    @property
     def rollout_in_progress(self) -> bool:
-        """Pods of two templates are there."""
-        return self.deployment is not None and self.deployment.rollout_in_progress
+        """A roll-out is under way, or may be: the controller has not looked at the latest change yet."""
+        return self.two_templates or not self.settled
+
+    @property
+    def settled(self) -> bool:
+        """The Deployment's controller has looked at the latest change, if there is a Deployment."""
+        return self.deployment is None or self.deployment.settled
+
+    def sample(self, pod: Pod) -> Sample | None:
+        """The pod's latest good sample, however old; None when it is of a container that runs no more."""
+        sample = self.samples.get(pod.uid)
+        return sample if sample is not None and pod.running and sample.restarts == pod.restarts else None
 
 
 def _progress(status: Body) -> Progress | None:
@@ -231,11 +267,3 @@ def _integer(text: object) -> int | None:
 
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
-
-
-def _replicas_manager(entries: Any) -> str | None:
-    for entry in entries:
-        fields = (entry.get("fieldsV1") or {}).get("f:spec") or {}
-        if "f:replicas" in fields:
-            return str(entry.get("manager", ""))
-    return None

@@ -17,6 +17,7 @@ _IMAGE_REASONS = frozenset(
         "RegistryUnavailable",
     }
 )
+_NODE_REASONS = frozenset({"NodeLost", "NodeStatusUnknown"})
 _NORMAL_WAITS = frozenset({"ContainerCreating", "PodInitializing"})
 
 Body = Mapping[str, Any]
@@ -84,6 +85,25 @@ def _crash(ended: Body, restarts: int) -> PodProblem:
     return PodProblem(Reason.CRASH_LOOP, f"exit code {code}, {restarts} restarts{tail}", moment)
 
 
+def _node_is_away(status: Body, container: Body) -> bool:
+    """The node's controller says that the pod is not ready, not the kubelet, whose last word was that it is.
+
+    Source: `MarkPodsNotReady` in kubernetes/pkg/controller/util/node: it sets the condition's status alone, while a
+    kubelet gives a reason; older ones set the pod's reason.
+    """
+    ready = condition_of(status, "Ready") or {}
+    reasons = {status.get("reason"), ready.get("reason")}
+    if status.get("phase") == "Unknown" or reasons & _NODE_REASONS:
+        return True
+    return bool(ready) and not ready.get("reason") and bool(container.get("ready"))
+
+
+def _node_lost(status: Body) -> PodProblem:
+    ready = condition_of(status, "Ready") or {}
+    words = status.get("message") or ready.get("message") or "it reports nothing since"
+    return PodProblem(Reason.NODE_LOST, f"its node is away: {words}", parse_time(ready.get("lastTransitionTime")))
+
+
 def _pod_wide(status: Body, container: Body) -> PodProblem:
     """No container is in trouble: the scheduler, the start, or the readiness probe holds the pod."""
     if status.get("phase") == "Failed":
@@ -96,6 +116,8 @@ def _pod_wide(status: Body, container: Body) -> PodProblem:
         return PodProblem(Reason.STARTING, "waits for the scheduler")
     if "running" not in (container.get("state") or {}):
         return PodProblem(Reason.STARTING, "the container is being created")
+    if _node_is_away(status, container):
+        return _node_lost(status)
     if container.get("started"):
         return PodProblem(Reason.ENGINE_UNREADY, "the engine runs and its readiness probe fails")
     return PodProblem(Reason.STARTING, "the engine loads the model")

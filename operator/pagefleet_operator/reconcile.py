@@ -141,7 +141,7 @@ class Reconciler:
             max_surge=surge.max_surge,
             max_unavailable=surge.max_unavailable,
         )
-        children = plan_children(render.manifests(service, choices), observed.children, service.uid)
+        children = plan_children(render.manifests(service, choices), observed.children)
         self._remember(key, kept, outcome, wanted)
         return Pass(Steps(service, observed, replicas, children), wanted, outcome)
 

@@ -126,7 +126,7 @@ class Scraper:
                 self._metrics.add(Operator.SCRAPE_ERRORS, key.namespace, key.name, bad.reason)
             return
         if self._watched.get(key) is watched:
-            watched.samples[pod.uid] = Sample(load, began_s)
+            watched.samples[pod.uid] = Sample(load, began_s, pod.restarts)
 
     async def _load(self, pod: Pod) -> Load:
         status, text = await self._ask("GET", pod, "load")

@@ -1,6 +1,6 @@
 """How many pods a service needs: from samples to a number, with the reason."""
 
 from pagefleet_operator.autoscaling.decide import decide
-from pagefleet_operator.autoscaling.values import Fleet, Memory, Outcome, PodLoad, Policy, Scaled, Verdict
+from pagefleet_operator.autoscaling.values import Fleet, Memory, Outcome, PodLoad, Policy, Verdict
 
-__all__ = ["Fleet", "Memory", "Outcome", "PodLoad", "Policy", "Scaled", "Verdict", "decide"]
+__all__ = ["Fleet", "Memory", "Outcome", "PodLoad", "Policy", "Verdict", "decide"]

@@ -38,14 +38,14 @@ def decide(policy: Policy, fleet: Fleet, memory: Memory | None, now: Now) -> Out
     readings = read(fleet, policy)
     proposals = propose(policy, readings, before)
     raw = _raw(readings, proposals, fleet, policy, before)
-    answer = _guarded(policy, fleet, readings, _remembered(raw, memory, readings, now), before)
+    answer = _guarded(policy, fleet, readings, _remembered(raw, memory, policy, readings, now), before)
     calm = _stabilised(policy, answer, memory, now)
     final = _bounded(policy, calm)
     kept = Memory(
         final.replicas,
         remember(memory, answer.replicas, policy, now.monotonic_s),
         memory.began_s,
-        learn(memory, fleet, readings, proposals, final.replicas, now),
+        learn(memory, policy, fleet, readings, proposals, final.replicas, now),
         held_back_s(memory, answer.replicas, calm.replicas, final.replicas, now.monotonic_s),
     )
     view = explain.View(
@@ -90,8 +90,8 @@ def _raw(readings: Readings, proposals: tuple[Proposal, ...], fleet: Fleet, poli
     return answer
 
 
-def _remembered(raw: _Answer, memory: Memory, readings: Readings, now: Now) -> _Answer:
-    least = min(floor(memory, readings, now), memory.desired)
+def _remembered(raw: _Answer, memory: Memory, policy: Policy, readings: Readings, now: Now) -> _Answer:
+    least = min(floor(memory, policy, readings, now), memory.desired)
     return raw.clamp(max(raw.replicas, least), Reason.FEWER_QUEUED, "fewer pods queued under this load before")
 
 

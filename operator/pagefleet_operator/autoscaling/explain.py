@@ -7,7 +7,8 @@ from pagefleet_api.scaling import MetricType
 from pagefleet_api.status import Decision, MetricReading
 from pagefleet_operator.autoscaling.proposals import Proposal, kv_share_per_pod, seats_per_pod
 from pagefleet_operator.autoscaling.readings import Readings
-from pagefleet_operator.autoscaling.values import Clamp, Fleet, Policy, Scaled, Verdict
+from pagefleet_operator.autoscaling.values import Clamp, Fleet, Policy, Verdict
+from pagefleet_operator.news import News
 from pagefleet_operator.observed import Now, format_second
 
 NEAR = 0.5
@@ -63,13 +64,13 @@ def decision(view: View, now: Now) -> Decision:
     )
 
 
-def event(view: View) -> Scaled | None:
+def event(view: View) -> News | None:
     """The Event of a change; None when the number stays."""
     if view.desired == view.before:
         return None
     up = view.desired > view.before
     words = f"Scaled from {view.before} to {view.desired}: {_why(view)[1]}"
-    return Scaled(EventReason.SCALED_UP if up else EventReason.SCALED_DOWN, words)
+    return News(EventReason.SCALED_UP if up else EventReason.SCALED_DOWN, words)
 
 
 def active(view: View) -> Verdict:

@@ -8,24 +8,30 @@ number down and up for ever.
 from pagefleet_api.scaling import MetricType
 from pagefleet_operator.autoscaling.proposals import TOLERANCE, Proposal
 from pagefleet_operator.autoscaling.readings import Readings
-from pagefleet_operator.autoscaling.values import Fleet, Memory, Overrun
+from pagefleet_operator.autoscaling.values import Fleet, Memory, Overrun, Policy
 from pagefleet_operator.observed import Now
 
 PROOF_S = 3600.0
 """Requests change their nature: an older proof says nothing about today's."""
 
 
-def floor(memory: Memory, readings: Readings, now: Now) -> int:
+def floor(memory: Memory, policy: Policy, readings: Readings, now: Now) -> int:
     """The least number that a load like the present one did not outgrow; 0 where nothing is known."""
     proof = memory.overrun
-    if proof is None or now.monotonic_s - proof.when_s >= PROOF_S:
+    if proof is None or proof.policy != policy or now.monotonic_s - proof.when_s >= PROOF_S:
         return 0
     alike = readings.in_flight.known >= (1 - TOLERANCE) * proof.in_flight
     return proof.pods + 1 if alike else 0
 
 
 def learn(
-    memory: Memory, fleet: Fleet, readings: Readings, proposals: tuple[Proposal, ...], desired: int, now: Now
+    memory: Memory,
+    policy: Policy,
+    fleet: Fleet,
+    readings: Readings,
+    proposals: tuple[Proposal, ...],
+    desired: int,
+    now: Now,
 ) -> Overrun | None:
     """The proof to keep: a new one when the queue of ready pods raised the number, else the one there is."""
     queued = any(
@@ -34,4 +40,4 @@ def learn(
     )
     if desired <= memory.desired or not queued:
         return memory.overrun
-    return Overrun(min(memory.desired, fleet.ready), readings.in_flight.known, now.monotonic_s)
+    return Overrun(min(memory.desired, fleet.ready), readings.in_flight.known, now.monotonic_s, policy)

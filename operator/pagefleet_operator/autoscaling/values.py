@@ -5,10 +5,11 @@ from typing import NamedTuple, Self
 
 from pagefleet_api import quantity
 from pagefleet_api.load import Load
-from pagefleet_api.reasons import EventReason, Reason
+from pagefleet_api.reasons import Reason
 from pagefleet_api.scaling import Autoscaling, MetricType
 from pagefleet_api.service import InferenceService
 from pagefleet_api.status import Decision
+from pagefleet_operator.news import News
 from pagefleet_operator.observed import Now, Observed, Pod
 
 DEFAULT_DOWN_WINDOW_S = 300
@@ -84,14 +85,16 @@ class Fleet:
         return sum(pod.ready for pod in self.pods)
 
     @classmethod
-    def of(cls, observed: Observed, now: Now) -> Self:
-        """The fleet that `observed` shows. Draining and leaving pods take no new requests: not part of it."""
-        active = [pod for pod in observed.pods if pod.active]
-        draining = sum(pod.draining for pod in active)
+    def of(cls, observed: Observed, now: Now, *, reported: int | None = None) -> Self:
+        """The fleet that `observed` shows. Draining and leaving pods take no new requests: not part of it.
+
+        `reported` is the number that the live status says is wanted, if any.
+        """
+        serving = [pod for pod in observed.pods if pod.active and pod.serving]
         return cls(
-            current=None if observed.deployment is None else max(observed.deployment.replicas - draining, 0),
-            pods=tuple(_pod_load(pod, observed, now) for pod in active if pod.serving),
-            rollout_in_progress=observed.rollout_in_progress,
+            current=_asked_for(observed, reported),
+            pods=tuple(_pod_load(pod, observed, now) for pod in serving),
+            rollout_in_progress=observed.two_templates,
         )
 
 
@@ -102,6 +105,8 @@ class Overrun(NamedTuple):
     in_flight: float
     when_s: float
     """Monotonic seconds."""
+    policy: Policy
+    """With another one they may hold it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +144,6 @@ class Clamp(NamedTuple):
         return f"{self.reason}: {self.words}"
 
 
-class Scaled(NamedTuple):
-    """The Event of a change."""
-
-    reason: EventReason
-    message: str
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """A decision with all that explains it."""
@@ -160,7 +158,7 @@ class Outcome:
     oldest_sample_age_s: float | None
     watch_closely: bool
     """The load is near a threshold or pods are on their way: sample often."""
-    event: Scaled | None = None
+    event: News | None = None
 
     @property
     def desired(self) -> int:
@@ -182,8 +180,22 @@ def _or(value: int | None, default: int) -> int:
     return default if value is None else value
 
 
+def _asked_for(observed: Observed, reported: int | None) -> int | None:
+    """What the Deployment's number stands for without the pods on their way out.
+
+    Between a drain's end and the smaller number the Deployment still counts the leaving pod, afterwards it does
+    not, and its pods alone cannot tell which: the last report does.
+    """
+    if observed.deployment is None:
+        return None
+    active = [pod for pod in observed.pods if pod.active]
+    most = max(observed.deployment.replicas - sum(pod.draining for pod in active), 0)
+    least = max(most - sum(pod.leaving for pod in active), 0)
+    return most if reported is None else min(max(reported, least), most)
+
+
 def _pod_load(pod: Pod, observed: Observed, now: Now) -> PodLoad:
-    sample = observed.samples.get(pod.uid)
+    sample = observed.sample(pod)
     if sample is None:
         return PodLoad(pod.name, pod.ready, pod.started)
     return PodLoad(pod.name, pod.ready, pod.started, sample.load, sample.age_s(now))

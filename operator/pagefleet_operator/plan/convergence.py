@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pagefleet_api import labels, quantity
-from pagefleet_operator.observed import Body, ChildKey
+from pagefleet_operator.observed import Body, ChildKey, controller_of
 
 Manifest = Mapping[str, Any]
 
@@ -30,11 +30,11 @@ class Apply:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
-    """Delete a child that is not rendered any more, with its uid as precondition."""
+class Wait:
+    """An object of that name is on its way out: look again soon, and make ours when it is gone."""
 
     child: ChildKey
-    uid: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,34 +45,42 @@ class Conflict:
     message: str
 
 
-Action = Apply | Delete | Conflict
+Action = Apply | Wait | Conflict
 
 
-def plan_children(rendered: Sequence[Manifest], live: Mapping[ChildKey, Body], owner_uid: str) -> tuple[Action, ...]:
-    """Writes that make the live children as rendered, in the order of `rendered`, deletions last.
+def plan_children(rendered: Sequence[Manifest], live: Mapping[ChildKey, Body]) -> tuple[Action, ...]:
+    """Writes that make the live children as rendered, in the order of `rendered`.
 
-    `live` holds the objects that have a rendered child's name or the owner as controller. An object
-    without our owner reference is never taken over; one that is being deleted is waited for.
+    `live` holds the objects that have a rendered child's name. Each manifest names its service as controller.
     """
     actions: list[Action] = []
-    wanted = {child_key(manifest) for manifest in rendered}
     for manifest in rendered:
-        body = live.get(child_key(manifest))
-        if body is None:
+        body = live.get(ChildKey.of(manifest))
+        hindrance = None if body is None else obstacle(manifest, body)
+        if hindrance is not None:
+            actions.append(hindrance)
+        elif body is None or not up_to_date(manifest, body):
             actions.append(Apply(manifest))
-        elif (owner := _controller(body)) != owner_uid:
-            actions.append(_conflict(child_key(manifest), owner))
-        elif not _being_deleted(body) and not up_to_date(manifest, body):
-            actions.append(Apply(manifest))
-    for child, body in live.items():
-        if child not in wanted and _controller(body) == owner_uid and not _being_deleted(body):
-            actions.append(Delete(child, body["metadata"]["uid"]))
     return tuple(actions)
 
 
-def child_key(manifest: Manifest) -> ChildKey:
-    """Kind and name of a manifest or a live object with both."""
-    return ChildKey(manifest["kind"], manifest["metadata"]["name"])
+def obstacle(manifest: Manifest, live: Body) -> Wait | Conflict | None:
+    """What forbids to write `manifest` over `live`; None when that is ours and stays.
+
+    A service that was deleted and made again finds the children of its predecessor until the garbage collector
+    has been there. An object of anybody else is never taken over.
+    """
+    child, ours, theirs = ChildKey.of(manifest), controller_of(manifest) or {}, controller_of(live)
+    mine = theirs is not None and theirs["uid"] == ours.get("uid")
+    if mine and live["metadata"].get("deletionTimestamp") is None:
+        return None
+    what = f"{child.kind} {child.name}"
+    if mine:
+        return Wait(child, f"{what} is being deleted; it is made again when it is gone")
+    if theirs is not None and _service(theirs) == _service(ours):
+        return Wait(child, f"{what} is left of an earlier service of this name; it is made again when it is gone")
+    whose = "it belongs to no controller" if theirs is None else f"{_named(theirs)} controls it"
+    return Conflict(child, f"{what} exists and is not ours ({whose}); delete it or rename the service")
 
 
 def up_to_date(manifest: Manifest, live: Body) -> bool:
@@ -164,17 +172,10 @@ def _number(value: Any) -> Any:
         return value
 
 
-def _controller(body: Body) -> str | None:
-    references = body["metadata"].get("ownerReferences") or ()
-    return next((reference["uid"] for reference in references if reference.get("controller")), None)
+def _service(reference: Body) -> tuple[object, ...]:
+    """Group, kind and name of an owner, whatever its version and uid."""
+    return str(reference.get("apiVersion")).partition("/")[0], reference.get("kind"), reference.get("name")
 
 
-def _being_deleted(body: Body) -> bool:
-    return body["metadata"].get("deletionTimestamp") is not None
-
-
-def _conflict(child: ChildKey, owner: str | None) -> Conflict:
-    whose = "it belongs to no controller" if owner is None else "another object controls it"
-    return Conflict(
-        child, f"{child.kind} {child.name} exists and is not ours ({whose}); delete it or rename the service"
-    )
+def _named(reference: Body) -> str:
+    return f"{reference.get('kind')} {reference.get('name')}"

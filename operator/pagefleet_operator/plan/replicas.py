@@ -12,10 +12,10 @@ serve afterwards and the drained one is taken back.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from pagefleet_api.load import EngineState
 from pagefleet_api.reasons import EventReason, Reason
+from pagefleet_operator.news import News
 from pagefleet_operator.observed import LEAVING_COST, Now, Observed, Pod, Sample, format_time
 
 DRAINING_COST = -1000
@@ -57,7 +57,10 @@ class Release:
     pod: Pod
     took_s: float
     aborted: int | None = 0
-    """Answers still running when the time was up; 0 when it ran dry, None when nobody knows."""
+    """Answers still running when the time was up; 0 when it ran dry, None when the engine never said."""
+    timed_out: bool = False
+    seen_s: float | None = None
+    """Age of the sample that `aborted` is from, when it is too old to be the last word."""
     deletion_cost: int = LEAVING_COST
 
 
@@ -67,13 +70,6 @@ class Tell:
 
     pod: Pod
     drain: bool
-
-
-class Note(NamedTuple):
-    """An Event on the InferenceService."""
-
-    reason: EventReason
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +84,7 @@ class ReplicaPlan:
     drain: tuple[Drain, ...] = ()
     release: tuple[Release, ...] = ()
     tell: tuple[Tell, ...] = ()
-    events: tuple[Note, ...] = ()
+    events: tuple[News, ...] = ()
     draining: int = 0
     """Pods that still drain after this plan: while above 0, sample often and look again every 2 s."""
 
@@ -102,18 +98,18 @@ class _View:
     sample_max_age_s: float
 
     def fresh(self, pod: Pod) -> Sample | None:
-        sample = self.observed.samples.get(pod.uid)
+        sample = self.observed.sample(pod)
         return sample if sample is not None and sample.age_s(self.now) <= self.sample_max_age_s else None
 
     def able(self, pod: Pod) -> bool:
         """It serves, or would as soon as it is told: a draining engine is sound though not ready."""
-        sample = self.fresh(pod)
+        sample = None if _dead(pod) else self.fresh(pod)
         return pod.ready or (sample is not None and sample.load.state in _ANSWERS)
 
     def in_flight(self, pod: Pod) -> float:
-        """Requests that the pod holds; one that ran and gives no sample may hold any number."""
+        """Requests that the pod holds; one that runs and gives no sample may hold any number."""
         sample = self.fresh(pod)
-        if not pod.started:
+        if _dead(pod):
             return 0
         return float("inf") if sample is None else sample.load.in_flight
 
@@ -166,7 +162,7 @@ def _to_undrain(wanted: int, serving: list[Pod], out: list[Pod], view: _View) ->
     """
     best = sorted(out, key=lambda pod: (not view.able(pod), pod.leaving, -view.in_flight(pod), pod.name))
     deployment = view.observed.deployment
-    if deployment is not None and deployment.rollout_in_progress:
+    if deployment is not None and view.observed.rollout_in_progress:
         stands_for = deployment.replicas - sum(pod.draining for pod in out)
         return best[: max(wanted - stands_for, 0)]
     missing = wanted - len(serving)
@@ -191,13 +187,27 @@ def _finished(pod: Pod, view: _View, drain_timeout_s: float) -> Release | None:
     if pod.leaving or took_s is None:
         return None
     sample = view.fresh(pod)
-    if not pod.started or (pod.problem is not None and pod.problem.reason in _DEAD):
+    if _dead(pod):
         return Release(pod, took_s)
     if sample is not None and _dry(sample) and sample.age_s(view.now) + SETTLE_S <= took_s:
         return Release(pod, took_s)
     if took_s >= drain_timeout_s:
-        return Release(pod, took_s, None if sample is None else sample.load.in_flight)
+        return _timed_out(pod, view, took_s)
     return None
+
+
+def _timed_out(pod: Pod, view: _View, took_s: float) -> Release:
+    """A drained engine takes nothing new, so what it held when it last answered is the most that it holds."""
+    last = view.observed.sample(pod)
+    if last is None:
+        return Release(pod, took_s, None, timed_out=True)
+    seen_s = None if view.fresh(pod) else last.age_s(view.now)
+    return Release(pod, took_s, last.load.in_flight, timed_out=True, seen_s=seen_s)
+
+
+def _dead(pod: Pod) -> bool:
+    """Nothing runs in it that could be waited for."""
+    return not pod.running or (pod.problem is not None and pod.problem.reason in _DEAD)
 
 
 def _dry(sample: Sample) -> bool:
@@ -229,14 +239,14 @@ def _state(pod: Pod, view: _View) -> EngineState | None:
     return None if sample is None else sample.load.state
 
 
-def _events(back: list[Pod], drains: tuple[Drain, ...], releases: tuple[Release, ...], view: _View) -> tuple[Note, ...]:
+def _events(back: list[Pod], drains: tuple[Drain, ...], releases: tuple[Release, ...], view: _View) -> tuple[News, ...]:
     notes = []
     if drains:
         pods = ", ".join(f"{drain.pod.name} ({_holds(drain, view)})" for drain in drains)
-        notes.append(Note(EventReason.DRAINING, f"{len(drains)} to leave: {pods}"))
+        notes.append(News(EventReason.DRAINING, f"{len(drains)} to leave: {pods}"))
     notes += [_end(release) for release in releases]
     if back:
-        notes.append(Note(EventReason.UNDRAINED, f"Back in service: {', '.join(pod.name for pod in back)}"))
+        notes.append(News(EventReason.UNDRAINED, f"Back in service: {', '.join(pod.name for pod in back)}"))
     return tuple(notes)
 
 
@@ -247,9 +257,10 @@ def _holds(drain: Drain, view: _View) -> str:
     return "load unknown" if sample is None else f"{sample.load.in_flight} in flight"
 
 
-def _end(release: Release) -> Note:
+def _end(release: Release) -> News:
     name, took = release.pod.name, f"{release.took_s:.0f} s"
-    if release.aborted == 0:
-        return Note(EventReason.DRAINED, f"Drained in {took}, 0 aborted: {name}")
+    if not release.timed_out:
+        return News(EventReason.DRAINED, f"Drained in {took}, 0 aborted: {name}")
     aborted = "an unknown number" if release.aborted is None else release.aborted
-    return Note(EventReason.DRAIN_TIMED_OUT, f"Drain timed out after {took}, {aborted} aborted: {name}")
+    last = "" if release.seen_s is None else f", as last seen {release.seen_s:.0f} s before"
+    return News(EventReason.DRAIN_TIMED_OUT, f"Drain timed out after {took}, {aborted} aborted{last}: {name}")

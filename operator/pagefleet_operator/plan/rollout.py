@@ -37,10 +37,16 @@ def rolling_update(rollout: Rollout, observed: Observed, now: Now) -> RollingUpd
 
 
 def _cannot_surge(rollout: Rollout, observed: Observed, now: Now) -> bool:
-    """The extra pod of this roll-out could not be placed; the live strategy remembers it until the end."""
+    """The extra pod of this roll-out could not be placed; the live strategy remembers it until the end.
+
+    While the controller has not looked at the latest write, its counts do not tell whether a roll-out is under
+    way: the live strategy stays. Else each write would call for the next one.
+    """
     live = observed.deployment
-    if live is None or not live.rollout_in_progress:
+    if live is None or (live.settled and not live.two_templates):
         return False
+    if not live.settled:
+        return _chosen_before(rollout, live)
     return _chosen_before(rollout, live) or any(
         pod.problem is not None
         and pod.problem.reason is Reason.UNSCHEDULABLE

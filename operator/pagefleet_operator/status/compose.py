@@ -8,7 +8,7 @@ from pagefleet_api.service import InferenceService
 from pagefleet_api.status import AutoscalingStatus, Status
 from pagefleet_operator.autoscaling.values import Outcome, Verdict
 from pagefleet_operator.observed import Now, Observed
-from pagefleet_operator.plan.convergence import Conflict
+from pagefleet_operator.plan.convergence import Conflict, Wait
 from pagefleet_operator.status.conditions import Scene, dated, verdicts
 
 HISTORY_LIMIT = 10
@@ -23,15 +23,17 @@ def service_status(
     now: Now,
     *,
     conflicts: Sequence[Conflict] = (),
+    waits: Sequence[Wait] = (),
     apply_error: str | None = None,
 ) -> Status:
     """The status to report.
 
-    `outcome` is None for fixed replicas. `apply_error` is the API server's refusal, if any. Transition
+    Give it what is observed after the pass, its own writes included: else it says of the new generation what was
+    true before. `outcome` is None for fixed replicas. `apply_error` is the API server's refusal, if any. Transition
     times, the history and the last scale time come from `previous`: the last status written, or the one
     read after a restart.
     """
-    scene = Scene(service, observed, wanted, outcome, conflicts, apply_error)
+    scene = Scene(service, observed, wanted, outcome, conflicts, waits, apply_error)
     selector = labels.selector(service.name)
     return Status(
         observed_generation=service.generation,

@@ -8,13 +8,14 @@ from pagefleet_api.service import InferenceService
 from pagefleet_api.status import Condition
 from pagefleet_operator.autoscaling.values import Outcome, Verdict
 from pagefleet_operator.observed import Now, Observed, Pod, format_second
-from pagefleet_operator.plan.convergence import Conflict
+from pagefleet_operator.plan.convergence import Conflict, Wait
 
 _GRAVEST_FIRST = (
     Reason.OUT_OF_MEMORY,
     Reason.CRASH_LOOP,
     Reason.IMAGE_PULL_FAILED,
     Reason.UNSCHEDULABLE,
+    Reason.NODE_LOST,
     Reason.ENGINE_UNREADY,
     Reason.STARTING,
 )
@@ -31,6 +32,7 @@ class Scene:
     wanted: int
     outcome: Outcome | None = None
     conflicts: Sequence[Conflict] = ()
+    waits: Sequence[Wait] = ()
     apply_error: str | None = None
 
     @property
@@ -126,13 +128,17 @@ def _stalled(scene: Scene) -> Verdict | None:
 
 
 def _reconciling(scene: Scene) -> Verdict | None:
-    if scene.observed.rollout_in_progress:
+    if scene.waits:
+        return Verdict(True, Reason.PREDECESSOR_LEAVING, "; ".join(wait.message for wait in scene.waits))
+    if scene.observed.two_templates:
         return Verdict(True, Reason.ROLLING_OUT, "pods are being replaced by those of the latest template")
     if scene.draining:
         names = ", ".join(pod.name for pod in scene.draining)
         return Verdict(True, Reason.DRAINING, f"{names} finish their answers before they go")
     if len(scene.ready) != scene.wanted or len(scene.serving) != scene.wanted:
         return Verdict(True, Reason.SCALING, f"{len(scene.ready)} of {scene.wanted} pods ready")
+    if not scene.observed.settled:
+        return Verdict(True, Reason.APPLYING, "the Deployment's controller has not looked at the latest change yet")
     return None
 
 

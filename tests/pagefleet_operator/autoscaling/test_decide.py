@@ -239,6 +239,14 @@ def test_a_load_that_fewer_pods_queued_under_keeps_its_number_for_an_hour() -> N
     assert decide_values(DEFAULTS, less, replace(raised.memory, answers=()), at(10)).desired == 1
 
 
+def test_what_queued_under_another_policy_proves_nothing() -> None:
+    raised = decide(fleet(ready(9, 3), ready(0, 2)))
+    same, memory = fleet(ready(0, 7), ready(0, 7), ready(0, 0)), replace(raised.memory, answers=())
+    assert decide_values(DEFAULTS, same, memory, at(10)).desired == 3
+    patient = replace(DEFAULTS, waiting_target=100)
+    assert decide_values(patient, same, memory, at(10)).desired == 2
+
+
 def test_a_missing_metric_is_shown_as_unknown() -> None:
     policy = replace(DEFAULTS, in_flight_target=6)
     outcome = decide(fleet(SILENT), policy)

@@ -1,7 +1,9 @@
 from typing import Any
 
+import pytest
+
 from pagefleet_api.service import InferenceService
-from pagefleet_operator.autoscaling import Fleet, Policy
+from pagefleet_operator.autoscaling import Fleet, PodLoad, Policy
 from pagefleet_operator.observed import LEAVING_COST, DeploymentView, Observed, Pod, Sample
 from tests.pagefleet_operator.autoscaling.build import at, load
 
@@ -67,7 +69,7 @@ def test_a_fleet_is_the_serving_pods_and_the_number_without_those_that_drain() -
     observed = Observed(
         deployment=DeploymentView(name="b", replicas=4),
         pods=(
-            Pod(name="a", uid="a", ready=True, started=True),
+            Pod(name="a", uid="a", ready=True, started=True, running=True),
             Pod(name="silent", uid="silent", started=True),
             Pod(name="draining", uid="d", serving=False, deletion_cost=-1000),
             Pod(name="left", uid="l", serving=False, deletion_cost=LEAVING_COST),
@@ -79,3 +81,34 @@ def test_a_fleet_is_the_serving_pods_and_the_number_without_those_that_drain() -
     assert fleet.current == 3
     assert [(pod.name, pod.ready, pod.age_s) for pod in fleet.pods] == [("a", True, 5.0), ("silent", False, None)]
     assert Fleet.of(Observed(), at(0)) == Fleet(None)
+
+
+def test_what_a_crashed_container_said_is_missing() -> None:
+    looping = Pod(name="a", uid="a", started=True, restarts=1)
+    seen = Observed(DeploymentView(name="b"), (looping,), {"a": Sample(load(40, 8), at(-5).monotonic_s)})
+    assert Fleet.of(seen, at(0)).pods == (PodLoad("a", False, True),)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "reported", "expected"),
+    [
+        pytest.param(3, 2, 2, id="a drain ended and the number is not lowered yet"),
+        pytest.param(2, 2, 2, id="the number is lowered and the pod not gone yet"),
+        pytest.param(3, None, 3, id="nothing was ever reported"),
+        pytest.param(3, 9, 3, id="a report from long ago"),
+        pytest.param(3, 0, 2, id="a report from before"),
+        pytest.param(0, None, 0, id="paused"),
+    ],
+)
+def test_a_leaving_pod_is_not_asked_for_again_after_a_restart(
+    replicas: int, reported: int | None, expected: int
+) -> None:
+    leaving = Pod(name="c", uid="c", serving=False, deletion_cost=LEAVING_COST)
+    seen = Observed(DeploymentView(name="b", replicas=replicas), (Pod(name="a", uid="a"), leaving))
+    assert Fleet.of(seen, at(0), reported=reported).current == expected
+
+
+def test_only_two_templates_are_a_roll_out_to_the_autoscaler() -> None:
+    lagging = DeploymentView(name="b", generation=2, observed_generation=1)
+    assert not Fleet.of(Observed(lagging), at(0)).rollout_in_progress
+    assert Fleet.of(Observed(DeploymentView(name="b", total=2, updated=1)), at(0)).rollout_in_progress

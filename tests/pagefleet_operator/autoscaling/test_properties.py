@@ -7,7 +7,7 @@ from pagefleet_api.load import Load
 from pagefleet_api.reasons import Reason
 from pagefleet_operator.autoscaling import Fleet, Memory, PodLoad, Policy, decide
 from pagefleet_operator.autoscaling.values import Overrun
-from tests.pagefleet_operator.autoscaling.build import SILENT, at, calm, load
+from tests.pagefleet_operator.autoscaling.build import DEFAULTS, SILENT, at, calm, load
 
 policies = st.builds(
     lambda least, room, **rest: Policy(min_replicas=least, max_replicas=least + room, **rest),
@@ -43,7 +43,8 @@ memories = st.none() | st.builds(
     answers=st.lists(st.tuples(st.floats(0, 1000), st.integers(0, 100)), max_size=5).map(
         lambda rows: tuple(sorted(rows))
     ),
-    overrun=st.none() | st.builds(Overrun, st.integers(0, 30), st.floats(0, 500), st.floats(0, 1000)),
+    overrun=st.none()
+    | st.builds(Overrun, st.integers(0, 30), st.floats(0, 500), st.floats(0, 1000), st.just(DEFAULTS)),
 )
 
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -56,6 +57,7 @@ def test_every_field_of_a_serving_pod_is_read() -> None:
         ready=True,
         serving=True,
         started=True,
+        running=True,
         template_hash="abc",
         restarts=2,
     )
@@ -76,6 +78,17 @@ def test_a_drain_is_read_from_label_and_annotations() -> None:
 )
 def test_a_pod_that_is_gone_is_not_active(gone: dict[str, Any]) -> None:
     assert not Pod.from_object(gone).active
+
+
+AWAY = "its node is away: "
+PROBE_FAILS = "the engine runs and its readiness probe fails"
+
+
+def away(ready_condition: dict[str, Any], *, ready: bool = False) -> dict[str, Any]:
+    """A pod whose container runs, with a Ready condition that is False."""
+    status = engine({"running": {}}, started=True, ready=ready)
+    status["conditions"].append({"type": "Ready", "status": "False", **ready_condition})
+    return status
 
 
 CRASH = {"terminated": {"exitCode": 1, "reason": "Error", "message": "model not found\n", "finishedAt": STAMP}}
@@ -132,6 +145,28 @@ BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
             "0/2 nodes are available",
         ),
         (
+            away({}, ready=True),
+            Reason.NODE_LOST,
+            "its node is away: it reports nothing since",
+        ),
+        (
+            away({"reason": "NodeStatusUnknown", "message": "Kubelet stopped"}),
+            Reason.NODE_LOST,
+            f"{AWAY}Kubelet stopped",
+        ),
+        (
+            {**away({"reason": "ContainersNotReady"}), "reason": "NodeLost", "message": "Node n is unresponsive"},
+            Reason.NODE_LOST,
+            f"{AWAY}Node n is unresponsive",
+        ),
+        (
+            {**away({"reason": "ContainersNotReady"}), "phase": "Unknown"},
+            Reason.NODE_LOST,
+            f"{AWAY}it reports nothing since",
+        ),
+        (away({"reason": "ReadinessGatesNotReady"}, ready=True), Reason.ENGINE_UNREADY, PROBE_FAILS),
+        (away({}, ready=False), Reason.ENGINE_UNREADY, PROBE_FAILS),
+        (
             {"phase": "Failed", "reason": "Evicted", "message": "low on memory"},
             Reason.ENGINE_UNREADY,
             "Evicted: low on memory",
@@ -156,10 +191,6 @@ def test_every_field_of_a_deployment_is_read() -> None:
                 "name": "d",
                 "uid": "u",
                 "generation": 4,
-                "managedFields": [
-                    {"manager": "kubectl"},
-                    {"manager": "hpa", "fieldsV1": {"f:spec": {"f:replicas": {}}}},
-                ],
             },
             "spec": {"replicas": 3, "strategy": {"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 0}}},
             "status": {
@@ -194,20 +225,46 @@ def test_every_field_of_a_deployment_is_read() -> None:
         replica_failure="exceeded quota: q",
         max_surge="25%",
         max_unavailable="0",
-        replicas_manager="hpa",
     )
     assert view.deadline_exceeded
-    assert not view.rollout_in_progress
+    assert view.settled
+    assert not view.two_templates
 
 
 def test_a_roll_out_lasts_until_the_old_pods_are_gone() -> None:
-    def rolls(**fields: Any) -> bool:
-        return Observed(DeploymentView(name="d", **fields)).rollout_in_progress
+    def rolls(**fields: Any) -> tuple[bool, bool]:
+        seen = Observed(DeploymentView(name="d", **fields))
+        return seen.two_templates, seen.rollout_in_progress
 
-    assert rolls(generation=2, observed_generation=1)
-    assert rolls(total=3, updated=2)
-    assert not rolls(total=2, updated=2, replicas=3)
-    assert not Observed().rollout_in_progress
+    assert rolls(generation=2, observed_generation=1) == (False, True)
+    assert rolls(total=3, updated=2) == (True, True)
+    assert rolls(total=2, updated=2, replicas=3) == (False, False)
+    assert (Observed().two_templates, Observed().rollout_in_progress) == (False, False)
+
+
+def test_a_deadline_of_an_earlier_change_says_nothing_of_the_latest() -> None:
+    late = DeploymentView(name="d", generation=3, observed_generation=3, progressing=Progress("False", DEADLINE, "x"))
+    assert late.deadline_exceeded
+    assert not replace(late, generation=4).deadline_exceeded
+
+
+def test_a_sample_counts_while_the_container_that_gave_it_runs() -> None:
+    taken = Sample(load(3), at(0).monotonic_s, restarts=1)
+
+    def seen(**changes: Any) -> Sample | None:
+        pod = replace(Pod(name="p", uid="u", running=True, restarts=1), **changes)
+        return Observed(pods=(pod,), samples={"u": taken}).sample(pod)
+
+    assert seen() is taken
+    assert seen(restarts=2) is None
+    assert seen(running=False) is None
+    assert seen(uid="other") is None
+
+
+def test_a_container_that_ended_does_not_run() -> None:
+    ended = Pod.from_object(body(engine(BACK_OFF, lastState=CRASH, restartCount=3)))
+    assert (ended.started, ended.running, ended.restarts) == (True, False, 3)
+    assert Pod.from_object(body(engine({"running": {}}, restartCount=3))).running
 
 
 def test_times_survive_the_wire() -> None:

@@ -33,15 +33,17 @@ def load(running: int = 0, state: EngineState = EngineState.READY) -> Load:
     )
 
 
-def sample(running: int = 0, state: EngineState = EngineState.READY, *, age_s: float = 0.5) -> Sample:
+def sample(
+    running: int = 0, state: EngineState = EngineState.READY, *, age_s: float = 0.5, restarts: int = 0
+) -> Sample:
     """An answer of `age_s` ago."""
-    return Sample(load(running, state), NOW.monotonic_s - age_s)
+    return Sample(load(running, state), NOW.monotonic_s - age_s, restarts)
 
 
 def pod(name: str, **changes: Any) -> Pod:
-    """A ready pod that serves; its uid is its name."""
+    """A ready pod that serves; its uid is its name. One that has started runs."""
     base = Pod(name=name, uid=name, created=START - timedelta(hours=1), ready=True, started=True, template_hash="one")
-    return replace(base, **changes)
+    return replace(base, **{"running": changes.get("started", True), **changes})
 
 
 def drained(name: str, since_s: float = 10.0, **changes: Any) -> Pod:

@@ -29,6 +29,7 @@ class Engine:
     out_since_s: int | None = None
     in_flight: int = 0
     crashed: bool = False
+    restarts: int = 0
 
     def up(self, now_s: int) -> bool:
         """Its engine answers."""
@@ -54,6 +55,8 @@ class Engine:
             serving=self.serving,
             drain_started=parse_time(self.drain_started),
             started=self.up(now_s) or self.crashed,
+            running=self.up(now_s),
+            restarts=self.restarts,
             deletion_cost=self.deletion_cost,
             problem=None if self.up(now_s) else problem,
         )
@@ -98,6 +101,7 @@ class Cluster:
         if self.engines:
             engine = self.dice.choice(self.engines)
             engine.in_flight, engine.told_to_drain, engine.crashed = 0, False, True
+            engine.restarts += 1
             engine.ready_at_s = self.now_s + self.dice.randint(5, 50)
 
     def _replica_set(self) -> None:
@@ -119,7 +123,9 @@ class Cluster:
         for engine in self.engines:
             if engine.up(self.now_s) and not (self.trouble and self.dice.random() < 0.1):
                 state = EngineState.DRAINING if engine.told_to_drain else EngineState.READY
-                self.samples[engine.name] = Sample(load(engine.in_flight, state), at(self.now_s).monotonic_s)
+                self.samples[engine.name] = Sample(
+                    load(engine.in_flight, state), at(self.now_s).monotonic_s, engine.restarts
+                )
 
     def _operate(self) -> ReplicaPlan:
         view = DeploymentView(name="d", replicas=self.replicas, total=len(self.engines), updated=len(self.engines))

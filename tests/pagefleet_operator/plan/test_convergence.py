@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from pagefleet_operator.observed import ChildKey
-from pagefleet_operator.plan.convergence import Apply, Conflict, Delete, plan_children, up_to_date
+from pagefleet_operator.plan.convergence import Apply, Conflict, Wait, obstacle, plan_children, up_to_date
 
 OWNER = {
     "apiVersion": "pagefleet.io/v1alpha1",
@@ -193,34 +193,42 @@ KEY = ChildKey("Deployment", "llama")
 
 def test_only_what_differs_is_applied_in_the_order_of_rendering() -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "llama"}}
-    assert plan_children([service, RENDERED], {KEY: live_object()}, "owner") == (Apply(service),)
-    assert plan_children([service, RENDERED], {}, "owner") == (Apply(service), Apply(RENDERED))
+    assert plan_children([service, RENDERED], {KEY: live_object()}) == (Apply(service),)
+    assert plan_children([service, RENDERED], {}) == (Apply(service), Apply(RENDERED))
     drifted = live_object()
     drifted["spec"]["replicas"] = 7
-    assert plan_children([RENDERED], {KEY: drifted}, "owner") == (Apply(RENDERED),)
-
-
-def test_a_child_that_is_not_rendered_any_more_is_deleted() -> None:
-    theirs = {"metadata": {"name": "other", "uid": "t"}}
-    live = {KEY: live_object(), ChildKey("Service", "other"): theirs}
-    assert plan_children([], live, "owner") == (Delete(KEY, "d"),)
+    assert plan_children([RENDERED], {KEY: drifted}) == (Apply(RENDERED),)
 
 
 def test_a_child_that_is_being_deleted_is_waited_for() -> None:
     live = live_object()
     live["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     live["spec"]["replicas"] = 9
-    assert plan_children([RENDERED], {KEY: live}, "owner") == ()
-    assert plan_children([], {KEY: live}, "owner") == ()
+    words = "Deployment llama is being deleted; it is made again when it is gone"
+    assert plan_children([RENDERED], {KEY: live}) == (Wait(KEY, words),)
+
+
+def test_a_child_of_an_earlier_service_of_that_name_is_waited_for() -> None:
+    live = live_object()
+    live["metadata"]["ownerReferences"] = [{**OWNER, "uid": "predecessor", "apiVersion": "pagefleet.io/v1"}]
+    words = "Deployment llama is left of an earlier service of this name; it is made again when it is gone"
+    assert plan_children([RENDERED], {KEY: live}) == (Wait(KEY, words),)
+    assert obstacle(RENDERED, live_object()) is None
 
 
 @pytest.mark.parametrize(
     ("owners", "words"),
-    [([], "it belongs to no controller"), ([{**OWNER, "uid": "someone"}], "another object controls it")],
+    [
+        ([], "it belongs to no controller"),
+        ([{**OWNER, "controller": False}], "it belongs to no controller"),
+        ([{**OWNER, "uid": "x", "name": "other"}], "InferenceService other controls it"),
+        ([{**OWNER, "uid": "x", "apiVersion": "example.org/v1"}], "InferenceService llama controls it"),
+        ([{**OWNER, "uid": "x", "kind": "Website"}], "Website llama controls it"),
+    ],
 )
 def test_an_object_of_someone_else_is_never_taken_over(owners: list[Any], words: str) -> None:
     live = live_object()
     live["metadata"]["ownerReferences"] = owners
-    assert plan_children([RENDERED], {KEY: live}, "owner") == (
+    assert plan_children([RENDERED], {KEY: live}) == (
         Conflict(KEY, f"Deployment llama exists and is not ours ({words}); delete it or rename the service"),
     )

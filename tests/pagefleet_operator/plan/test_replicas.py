@@ -54,12 +54,12 @@ def test_a_pod_without_a_sample_counts_as_busy() -> None:
 
 def test_pods_that_cannot_serve_leave_first_and_at_once() -> None:
     pending = pod("pending", ready=False, started=False)
-    crashing = pod("crashing", ready=False, problem=CRASH)
+    crashing = pod("crashing", ready=False, running=False, problem=CRASH)
     seen = observed(pod("a"), crashing, pending, pod("b"), a=sample(0), b=sample(0))
     steps = plan(2, seen)
-    assert drains(steps) == [("pending", LEAVING_COST), ("crashing", LEAVING_COST)]
+    assert drains(steps) == [("crashing", LEAVING_COST), ("pending", LEAVING_COST)]
     assert (steps.deployment_replicas, steps.draining) == (2, 0)
-    assert steps.events[0].message == "2 to leave: pending (not ready), crashing (not ready)"
+    assert steps.events[0].message == "2 to leave: crashing (not ready), pending (not ready)"
 
 
 def test_a_pod_that_fails_its_probe_and_answers_still_drains() -> None:
@@ -110,9 +110,32 @@ def test_the_timeout_ends_a_drain_and_counts_what_it_cuts() -> None:
     assert (steps.release[0].aborted, steps.deployment_replicas) == (3, 1)
     assert steps.events[0].message == "Drain timed out after 600 s, 3 aborted: b"
     assert steps.events[0].reason is EventReason.DRAIN_TIMED_OUT
+    gone = plan(1, observed(pod("a"), drained("b", 600, restarts=1), b=sample(3, DRAINING)))
+    assert gone.release[0].aborted is None
     blind = plan(1, observed(pod("a"), drained("b", 600)))
     assert blind.release[0].aborted is None
     assert blind.events[0].message == "Drain timed out after 600 s, an unknown number aborted: b"
+
+
+def test_an_engine_that_fell_silent_is_counted_as_it_was_last_seen() -> None:
+    steps = plan(1, observed(pod("a"), drained("b", 600), b=sample(3, DRAINING, age_s=90)))
+    assert steps.release[0].aborted == 3
+    assert steps.events[0].message == "Drain timed out after 600 s, 3 aborted, as last seen 90 s before: b"
+    assert steps.events[0].reason is EventReason.DRAIN_TIMED_OUT
+
+
+def test_a_crashed_pod_goes_before_a_busy_one_whatever_it_said_before_the_crash() -> None:
+    looping = pod("b", ready=False, running=False, restarts=1, problem=CRASH)
+    assert drains(plan(1, observed(pod("a"), looping, a=sample(3), b=sample(14, age_s=20)))) == [("b", LEAVING_COST)]
+    again = pod("b", ready=False, restarts=1, problem=CRASH)
+    assert drains(plan(1, observed(pod("a"), again, a=sample(3), b=sample(14, restarts=1)))) == [("b", LEAVING_COST)]
+
+
+def test_the_age_at_which_a_sample_is_too_old_is_the_users() -> None:
+    seen = observed(pod("a"), drained("b", 60), a=sample(1), b=sample(0, DRAINING, age_s=8))
+    steps = plan_replicas(1, seen, NOW, drain_timeout_s=600, sample_max_age_s=7)
+    assert steps.release == ()
+    assert plan(1, seen).release != ()
 
 
 def test_a_dead_container_has_nothing_to_wait_for() -> None:
@@ -188,5 +211,5 @@ def test_in_a_roll_out_only_a_raised_number_takes_a_pod_back() -> None:
 
 def test_an_idle_engine_that_does_not_know_that_it_drains_is_told_and_not_released() -> None:
     restarted = drained("b", 30, ready=True, restarts=1)
-    steps = plan(1, observed(pod("a"), restarted, a=sample(1), b=sample(0)))
+    steps = plan(1, observed(pod("a"), restarted, a=sample(1), b=sample(0, restarts=1)))
     assert (steps.release, steps.tell, steps.deployment_replicas) == ((), (Tell(restarted, drain=True),), 2)

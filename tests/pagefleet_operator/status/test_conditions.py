@@ -4,7 +4,7 @@ import pytest
 
 from pagefleet_api.reasons import Reason
 from pagefleet_operator.observed import ChildKey, DeploymentView, Observed, Pod, PodProblem, Progress
-from pagefleet_operator.plan.convergence import Conflict
+from pagefleet_operator.plan.convergence import Conflict, Wait
 from tests.pagefleet_operator.autoscaling.build import SILENT, UNPLACED
 from tests.pagefleet_operator.plan.build import drained, observed, pod
 from tests.pagefleet_operator.status.build import at, autoscaled, condition, fleet, outcome, ready, status
@@ -95,6 +95,33 @@ def test_a_conflict_and_a_refusal_stall() -> None:
     refused = condition(status(Observed(), 1, apply_error="pods is forbidden"), "Stalled")
     assert refused is not None
     assert (refused.reason, refused.message) == ("ApplyFailed", "pods is forbidden")
+
+
+def test_what_is_left_of_a_predecessor_is_waited_for() -> None:
+    found = status(Observed(), 1, waits=[Wait(ChildKey("Service", "llama"), "Service llama is being deleted")])
+    reconciling = condition(found, "Reconciling")
+    assert reconciling is not None
+    assert (reconciling.reason, reconciling.message) == ("PredecessorLeaving", "Service llama is being deleted")
+    assert condition(found, "Stalled") is None
+
+
+def test_a_change_that_the_controller_has_not_looked_at_is_in_progress() -> None:
+    serving = observed(pod("a"))
+    assert serving.deployment is not None
+    late = Progress("False", "ProgressDeadlineExceeded", "no progress")
+    lagging = replace(serving.deployment, generation=4, observed_generation=3, progressing=late)
+    found = status(replace(serving, deployment=lagging), 1)
+    reasons = {one.type: one.reason for one in found.conditions}
+    assert (reasons["Ready"], reasons["Reconciling"]) == ("Serving", "Applying")
+    assert "Stalled" not in reasons
+
+
+def test_scaling_is_not_called_a_roll_out_while_the_controller_lags() -> None:
+    serving = observed(pod("a"))
+    assert serving.deployment is not None
+    lagging = replace(serving.deployment, generation=4, observed_generation=3)
+    reconciling = condition(status(replace(serving, deployment=lagging), 2), "Reconciling")
+    assert reconciling is not None and reconciling.reason == "Scaling"
 
 
 def test_fixed_replicas_say_that_no_scaling_is_active() -> None:
