@@ -43,7 +43,7 @@ def place() -> Iterator[BoxSite]:
         if before is not None:
             site.box.down()
     if before is not None:
-        assert before.left_behind(Footprint.of_host()) == [], "the cluster left something behind"
+        assert before.left_by(site.box, Footprint.of_host()) == [], "the cluster left something behind"
 
 
 @pytest.fixture(scope="session")

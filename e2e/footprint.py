@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Self
 
+from e2e.cluster.box import Box
 from e2e.cluster.host import run
 
 # what a kubelet would like to have, for the whole machine
@@ -46,6 +47,13 @@ class Footprint:
             for name in sorted(getattr(after, field.name) - getattr(self, field.name))
             if not name.startswith("#")
         ]
+
+    def left_by(self, box: Box, after: "Footprint") -> list[str]:
+        """The part of it that bears a name or address of `box`: others may come and go on this machine meanwhile."""
+        layout = box.layout
+        networks = (layout.node_network, layout.pod_network, layout.service_cidr)
+        marks = (str(layout.bridge), str(box.folders.root), *networks)
+        return [line for line in self.left_behind(after) if any(mark in line for mark in marks)]
 
 
 def _processes() -> Iterator[str]:

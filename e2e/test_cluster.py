@@ -37,12 +37,6 @@ def ready_nodes(box: Box) -> list[str]:
     return box.kubectl("get", "nodes", f"--output=jsonpath={status}").stdout.split()
 
 
-def of_this_box(left: list[str], state: Path) -> list[str]:
-    """Other boxes may run and change on this machine; theirs bear other names and addresses."""
-    marks = (str(SELF_TEST.bridge), SELF_TEST.node_network, SELF_TEST.pod_network, SELF_TEST.service_cidr, str(state))
-    return [line for line in left if any(mark in line for mark in marks)]
-
-
 def commands_below(state: Path) -> list[str]:
     """The command lines of all processes that name the state folder."""
     found = []
@@ -65,7 +59,7 @@ def test_a_cluster_runs_pods_on_both_nodes_and_leaves_nothing_behind(box: Box, t
     assert commands_below(tmp_path)
     box.down()
     after = Footprint.of_host()
-    assert of_this_box(before.left_behind(after), tmp_path) == []
+    assert before.left_by(box, after) == []
     assert before.sysctls == after.sysctls
     assert commands_below(tmp_path) == []
     assert not box.folders.root.exists()

@@ -12,11 +12,12 @@ from e2e import manifests
 from e2e.answers import Answer, Ask, summary
 from e2e.exchange import Target
 from e2e.kubectl import Kubectl, followed_logs
-from e2e.load import Load, LoadPlan, numbered
+from e2e.load import Load, LoadPlan
 from e2e.operator_pods import Operator
 from e2e.prometheus import Prometheus
 from e2e.service import Pod, Service, is_ready, pod_load, wait_for
 from e2e.sites import BoxSite
+from e2e.warm_up import until_every_pod_answers
 from pagefleet_api.metrics import NAMESPACE, SERVICE
 from pagefleet_api.metrics import Engine as EngineMetrics
 from pagefleet_api.metrics import Operator as OperatorMetrics
@@ -57,21 +58,12 @@ def run(place: BoxSite, kubectl: Kubectl, prometheus: Prometheus, tmp_path_facto
     kubectl.apply(manifests.text(manifests.service("trio", engine=engine, replicas=3, drain={"timeoutSeconds": 300})))
     service.wait_until_ready(3, 150)
     pods = service.pods()
-    warm_ups = spread(service, pods)
+    warm_ups = until_every_pod_answers(service, pods)
     with followed_logs(kubectl, [pod.name for pod in pods], tmp_path_factory.mktemp("logs")) as logs:
         drain_started_s, seconds, answers = drain_under_load(service, pods)
         time.sleep(2)  # the last counts are scraped
         served_by = {answer: pod for pod, path in logs.items() for answer in answers_in(path)}
     return Run(service, drain_started_s, seconds, answers, served_by, service.pods(), warm_ups)
-
-
-def spread(service: Service, pods: list[Pod]) -> int:
-    """Ask until every pod has answered: kube-proxy learns of a ready pod later than the status does."""
-    target, asked = Target(url=service.cluster_url, model=service.name), 0
-    while not all("request_finished" in service.kubectl.run("logs", pod.name) for pod in pods):
-        with Load.start(LoadPlan(target=target, ask=numbered(1), clients=6, requests=6)) as load:
-            asked += len(load.wait(60))
-    return asked
 
 
 def drain_under_load(service: Service, pods: list[Pod]) -> tuple[float, float, list[Answer]]:

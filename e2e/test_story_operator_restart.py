@@ -12,6 +12,7 @@ from e2e.load import Load, LoadPlan, numbered
 from e2e.operator_pods import Operator
 from e2e.service import Service, is_ready, wait_for
 from e2e.sites import BoxSite
+from e2e.warm_up import until_every_pod_answers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -39,6 +40,7 @@ def test_a_scale_up_goes_on_and_nothing_is_doubled(service: Service, operator: O
 
 
 def test_a_drain_goes_on_and_no_request_is_lost(service: Service, operator: Operator) -> None:
+    until_every_pod_answers(service, service.pods())
     url = service.cluster_url()
     target = Target(url=lambda: url, model="steady")
     plan = LoadPlan(target=target, ask=numbered(TOKENS), clients=STREAMS, requests=STREAMS)

@@ -12,6 +12,7 @@ from e2e.load import Load, LoadPlan, numbered
 from e2e.operator_pods import kill_container
 from e2e.service import Service, condition, is_ready, pod_load, wait_for
 from e2e.sites import BoxSite
+from e2e.warm_up import until_every_pod_answers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -24,6 +25,7 @@ def service(place: BoxSite, kubectl: Kubectl) -> Service:
     service = Service(kubectl, "pair")
     kubectl.apply(manifests.text(manifests.service("pair", replicas=2)))
     service.wait_until_ready(2, 120)
+    until_every_pod_answers(service, service.pods())
     return service
 
 
