@@ -1,9 +1,9 @@
 """`spec.autoscaling` as types."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from pagefleet_api.schema import Model, Text, Within, rules
 
@@ -46,6 +46,15 @@ class MetricSpec(Model):
     )
     type: MetricType
     target: MetricTarget
+
+    @model_validator(mode="after")
+    def _takes_its_own_target(self) -> Self:
+        wants_percent = self.type is MetricType.KV_CACHE_USAGE
+        given = (self.target.average_value is not None, self.target.average_utilization is not None)
+        if given != (not wants_percent, wants_percent):
+            field = "averageUtilization (percent)" if wants_percent else "averageValue (requests a pod)"
+            raise ValueError(f"{self.type} takes target.{field} alone")
+        return self
 
 
 class ScalingRules(Model):

@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 from pagefleet_api import quantity
 from pagefleet_api.load import Load
 from pagefleet_api.reasons import Reason
-from pagefleet_api.scaling import Autoscaling, MetricType
+from pagefleet_api.scaling import Autoscaling, MetricTarget, MetricType
 from pagefleet_api.service import InferenceService
 from pagefleet_api.status import Decision
 from pagefleet_operator.news import News
@@ -167,13 +167,14 @@ class Outcome:
 
 
 def _targets(scaling: Autoscaling) -> dict[MetricType, float]:
-    found: dict[MetricType, float] = {}
-    for metric in scaling.metrics:
-        if metric.target.average_utilization is not None:
-            found[metric.type] = metric.target.average_utilization / 100
-        elif metric.target.average_value is not None:
-            found[metric.type] = float(quantity.parse(metric.target.average_value))
-    return found
+    """Each metric's target a pod; that each has the one that its type takes is the resource's rule."""
+    return {metric.type: _target(metric.target) for metric in scaling.metrics}
+
+
+def _target(target: MetricTarget) -> float:
+    if target.average_utilization is not None:
+        return target.average_utilization / 100
+    return float(quantity.parse(str(target.average_value)))
 
 
 def _or(value: int | None, default: int) -> int:

@@ -43,11 +43,16 @@ def _cannot_surge(rollout: Rollout, observed: Observed, now: Now) -> bool:
     way: the live strategy stays. Else each write would call for the next one.
     """
     live = observed.deployment
-    if live is None or (live.settled and not live.two_templates):
+    if live is None:
         return False
+    before = _chosen_before(rollout, live)
     if not live.settled:
-        return _chosen_before(rollout, live)
-    return _chosen_before(rollout, live) or any(
+        return before
+    return live.two_templates and (before or _trial_failed(observed, now))
+
+
+def _trial_failed(observed: Observed, now: Now) -> bool:
+    return any(
         pod.problem is not None
         and pod.problem.reason is Reason.UNSCHEDULABLE
         and now.wall - (pod.problem.since or pod.created or now.wall) >= SURGE_TRIAL

@@ -61,6 +61,7 @@ FULL_OF_NOTHING = PodLoad("kv-liar", True, True, load(waiting=40, running=8, kv=
         pytest.param(
             fleet(*[PodLoad("p", True, True, load(kv=2.0), 1.0)] * 3), 3, id="kv missing everywhere: no way down"
         ),
+        pytest.param(fleet(*[KV_LIAR] * 3, current=5), 5, id="kv missing everywhere: not even down to the pods there"),
         pytest.param(fleet(ready(), ready(), ready(), rollout=True), 3, id="no way down in a roll-out"),
         pytest.param(fleet(*[ready(4, 8)] * 6, current=4, rollout=True), 6, id="a roll-out may rise"),
         pytest.param(fleet(*[ready(2, 7)] * 6, current=4, rollout=True), 4, id="surge pods do not shrink the ratio"),

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from pagefleet_api.service import InferenceService
+from pagefleet_api.service import InferenceService, InvalidService
 from pagefleet_operator.autoscaling import Fleet, PodLoad, Policy
 from pagefleet_operator.observed import LEAVING_COST, DeploymentView, Observed, Pod, Sample
 from tests.pagefleet_operator.autoscaling.build import at, load
@@ -63,6 +63,20 @@ def test_every_field_of_the_spec_reaches_the_policy() -> None:
         max_age_s=7,
         min_coverage=0.8,
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "target"),
+    [
+        ("WaitingRequests", {}),
+        ("InFlightRequests", {"averageUtilization": 75}),
+        ("KVCacheUsage", {"averageValue": "4"}),
+        ("KVCacheUsage", {"averageValue": "4", "averageUtilization": 75}),
+    ],
+)
+def test_a_metric_without_the_target_of_its_type_is_refused_and_not_left_out(kind: str, target: dict[str, Any]) -> None:
+    with pytest.raises(InvalidService, match=f"{kind} takes target"):
+        service({"maxReplicas": 6, "metrics": [{"type": kind, "target": target}]})
 
 
 def test_a_fleet_is_the_serving_pods_and_the_number_without_those_that_drain() -> None:

@@ -1,13 +1,15 @@
 """A model of engines and of the ReplicaSet controller, around the real drain plan."""
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from pagefleet_api.load import EngineState
 from pagefleet_api.reasons import Reason
-from pagefleet_operator.observed import DeploymentView, Observed, Pod, PodProblem, Sample, parse_time
-from pagefleet_operator.plan.replicas import ReplicaPlan, plan_replicas
+from pagefleet_operator.observed import LEAVING_COST, DeploymentView, Observed, Pod, PodProblem, Sample, parse_time
+from pagefleet_operator.plan.replicas import Drain, ReplicaPlan, plan_replicas
 from tests.pagefleet_operator.plan.build import START, at, load
 
 ENDPOINT_LAG_S = 1
@@ -73,6 +75,9 @@ class Cluster:
         self.samples: dict[str, Sample] = {}
         self.arrivals_per_s = 1.0
         self.trouble = True
+        self.cut_share = 0.0
+        """Share of the passes in which the operator is killed between two writes."""
+        self.seen = Observed()
 
     def step(self) -> ReplicaPlan:
         """One second: requests come and go, the ReplicaSet acts or not, the operator makes one pass."""
@@ -132,22 +137,34 @@ class Cluster:
         pods = tuple(engine.seen(self.now_s) for engine in self.engines)
         seen = Observed(view, pods, dict(self.samples))
         steps = plan_replicas(self.wanted, seen, at(self.now_s), drain_timeout_s=TIMEOUT_S)
-        by_name = {engine.name: engine for engine in self.engines}
-        for back in steps.undrain:
-            engine = by_name[back.pod.name]
-            engine.serving, engine.drain_started, engine.deletion_cost, engine.out_since_s = True, None, None, None
-            self._tell(engine, drain=False)
-        for order in steps.drain:
-            engine = by_name[order.pod.name]
-            engine.serving, engine.drain_started, engine.deletion_cost = False, order.started, order.deletion_cost
-            engine.out_since_s = self.now_s
-            self._tell(engine, drain=True)
-        for over in steps.release:
-            by_name[over.pod.name].deletion_cost = over.deletion_cost
-        self.replicas = steps.deployment_replicas
-        for call in steps.tell:
-            self._tell(by_name[call.pod.name], drain=call.drain)
+        self.seen = seen
+        acts = self._acts(steps)
+        if self.trouble and self.dice.random() < self.cut_share:
+            acts = acts[: self.dice.randint(0, len(acts))]
+            self.lose_samples()
+        for act in acts:
+            act()
         return steps
+
+    def _acts(self, steps: ReplicaPlan) -> list[Callable[[], None]]:
+        """Each write and each call of a plan, in the order in which they are carried out."""
+        by_name = {engine.name: engine for engine in self.engines}
+        acts: list[Callable[[], None]] = []
+        acts += [partial(self._put_back, by_name[order.pod.name]) for order in steps.undrain]
+        acts += [partial(self._take_out, by_name[order.pod.name], order) for order in steps.drain]
+        acts += [partial(setattr, by_name[over.pod.name], "deletion_cost", LEAVING_COST) for over in steps.release]
+        acts += [partial(self._tell, by_name[order.pod.name], drain=False) for order in steps.undrain]
+        acts += [partial(self._tell, by_name[order.pod.name], drain=True) for order in steps.drain]
+        acts.append(partial(setattr, self, "replicas", steps.deployment_replicas))
+        acts += [partial(self._tell, by_name[call.pod.name], drain=call.drain) for call in steps.tell]
+        return acts
+
+    def _put_back(self, engine: Engine) -> None:
+        engine.serving, engine.drain_started, engine.deletion_cost, engine.out_since_s = True, None, None, None
+
+    def _take_out(self, engine: Engine, order: Drain) -> None:
+        engine.serving, engine.drain_started, engine.deletion_cost = False, order.started, order.deletion_cost
+        engine.out_since_s = self.now_s
 
     def _tell(self, engine: Engine, *, drain: bool) -> None:
         if engine.up(self.now_s) and not (self.trouble and self.dice.random() < 0.3):

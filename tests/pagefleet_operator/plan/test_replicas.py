@@ -98,6 +98,7 @@ def test_a_finished_drain_is_told_with_its_time() -> None:
     assert [(note.reason, note.message) for note in steps.events] == [
         (EventReason.DRAINED, "Drained in 41 s, 0 aborted: b")
     ]
+    assert not steps.events[0].warning
 
 
 def test_a_released_pod_is_not_released_twice() -> None:
@@ -110,6 +111,7 @@ def test_the_timeout_ends_a_drain_and_counts_what_it_cuts() -> None:
     assert (steps.release[0].aborted, steps.deployment_replicas) == (3, 1)
     assert steps.events[0].message == "Drain timed out after 600 s, 3 aborted: b"
     assert steps.events[0].reason is EventReason.DRAIN_TIMED_OUT
+    assert steps.events[0].warning
     gone = plan(1, observed(pod("a"), drained("b", 600, restarts=1), b=sample(3, DRAINING)))
     assert gone.release[0].aborted is None
     blind = plan(1, observed(pod("a"), drained("b", 600)))

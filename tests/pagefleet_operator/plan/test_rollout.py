@@ -2,12 +2,15 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pagefleet_api.reasons import Reason
 from pagefleet_api.service import Rollout
 from pagefleet_operator.observed import DeploymentView, Observed, Pod, PodProblem
 from pagefleet_operator.plan.rollout import rolling_update
 from tests.pagefleet_operator.plan.build import NOW, pod
+from tests.pagefleet_operator.plan.lagging_controller import Rolling
 
 
 def waiting(seconds: float, **changes: object) -> Pod:
@@ -23,6 +26,13 @@ def rolling(*pods: Pod, live: tuple[str, str] = ("1", "0"), rollout: bool = True
         name="d", total=len(pods), updated=0 if rollout else len(pods), max_surge=live[0], max_unavailable=live[1]
     )
     return Observed(view, pods)
+
+
+def lagging(*pods: Pod, live: tuple[str, str]) -> Observed:
+    """The controller has not looked at the latest write yet."""
+    seen = rolling(*pods, live=live, rollout=False)
+    assert seen.deployment is not None
+    return replace(seen, deployment=replace(seen.deployment, generation=7, observed_generation=6))
 
 
 IDLE = Observed()
@@ -58,6 +68,8 @@ ENDED = rolling(pod("new"), live=("0", "1"), rollout=False)
             id="an old pod that waits is no trial",
         ),
         pytest.param("Auto", "Auto", rolling(waiting(90, terminating=True)), (1, 0), id="a pod that is gone"),
+        pytest.param("Auto", "Auto", lagging(waiting(90), live=("1", "0")), (1, 0), id="no trial before that"),
+        pytest.param("Auto", "Auto", lagging(pod("new"), live=("0", "1")), (0, 1), id="no end before that"),
     ],
 )
 def test_surge_and_unavailable(
@@ -70,3 +82,52 @@ def test_a_trial_without_times_has_just_begun() -> None:
     problem = PodProblem(Reason.UNSCHEDULABLE, "no room")
     seen = rolling(pod("old", created=None), pod("new", ready=False, created=None, problem=problem))
     assert rolling_update(Rollout(), seen, NOW) == (1, 0)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 2**32),
+    replicas=st.integers(1, 4),
+    room=st.integers(1, 6),
+    live=st.sampled_from([("1", "0"), ("0", "1"), ("2", "2")]),
+    changes=st.lists(st.tuples(st.none() | st.integers(1, 5), st.booleans()), max_size=4),
+)
+def test_a_strategy_comes_to_rest_whatever_the_controllers_lag(
+    seed: int, replicas: int, room: int, live: tuple[str, str], changes: list[tuple[int | None, bool]]
+) -> None:
+    world = Rolling(seed, replicas=replicas, room=room, live=live)
+    for number, template in changes:
+        for _ in range(world.dice.randint(0, 12)):
+            world.step()
+        world.change(replicas=number, new_template=template)
+    before = world.strategy_writes
+    for _ in range(200):
+        world.step()
+    assert world.strategy_writes - before <= 3
+    if world.rolled_out:
+        assert (world.surge, world.unavailable) == ("1", "0")
+    assert world.rolled_out or world.room < world.replicas
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_scale_up_on_a_full_cluster_never_touches_the_strategy(seed: int) -> None:
+    world = Rolling(seed, replicas=2, room=2, live=("1", "0"))
+    for _ in range(10):
+        world.step()
+    for number in (4, 6, 3, 5):
+        world.change(replicas=number)
+        for _ in range(30):
+            world.step()
+    assert world.strategy_writes == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_roll_out_on_a_full_cluster_takes_two_writes_and_ends_as_it_began(seed: int) -> None:
+    world = Rolling(seed, replicas=2, room=2, live=("1", "0"))
+    for _ in range(10):
+        world.step()
+    world.change(new_template=True)
+    for _ in range(100):
+        world.step()
+    assert world.rolled_out
+    assert (world.strategy_writes, world.surge, world.unavailable) == (2, "1", "0")
