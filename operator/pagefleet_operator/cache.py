@@ -20,6 +20,12 @@ class ServiceKey(NamedTuple):
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def series(self) -> tuple[str, str]:
+        """The labels `inference_namespace` and `inference_service` of its metrics: the latter is what its pods carry,
+        which differs from the name when that is long or has dots."""
+        return self.namespace, labels.child_name(self.name)
+
 
 class _Place(NamedTuple):
     """Children and pods are found by the name that all of a service's children have."""
@@ -72,9 +78,15 @@ class WatchCache:
         while len(self._gone) > _REMEMBERED_GONE:
             del self._gone[next(iter(self._gone))]
 
-    def uids(self, kind: str) -> set[str]:
-        """Uids of all objects of a kind."""
-        return set(self._entries[kind])
+    def uids(self, kind: str, namespace: str | None = None) -> set[str]:
+        """Uids of all objects of a kind, in one namespace or in all."""
+        entries = self._entries[kind].items()
+        return {uid for uid, entry in entries if namespace in {None, entry.place.namespace}}
+
+    def generation(self, uid: str) -> int | None:
+        """How often the wish of an InferenceService has changed; None when it is not known."""
+        entry = self._entries[labels.KIND].get(uid)
+        return None if entry is None else entry.value["metadata"].get("generation")
 
     def services(self) -> list[ServiceKey]:
         """Every InferenceService."""

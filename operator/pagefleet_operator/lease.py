@@ -80,7 +80,11 @@ class Leadership:
     """Competes for the Lease until stopped.
 
     `holds()` turns false `lease_renew_deadline_s` after the start of the latest renewal that worked, by the
-    clock alone: a replica that hangs or is cut off stops by itself before another may act.
+    clock alone: a replica that hangs or is cut off stops by itself before another may act. Every such loss is
+    told to `changed`, also one that the next renewal ends at once: work was let go meanwhile.
+
+    fit: whether this replica could do the work. One that could not takes no Lease, and renews none: another may
+    have it when its time is over, as writes on their way must have ended.
     """
 
     def __init__(
@@ -89,8 +93,10 @@ class Leadership:
         store: LeaseStore,
         changed: Callable[[bool], None],
         errors: tuple[type[Exception], ...],
+        fit: Callable[[], bool],
     ) -> None:
         self._settings, self._store, self._changed, self._errors = settings, store, changed, errors
+        self._fit = fit
         self._live: dict[str, Any] | None = None
         self._seen: Seen | None = None
         self._renewed_s: float | None = None
@@ -100,6 +106,10 @@ class Leadership:
         """Whether this replica may write now."""
         deadline_s = self._settings.timings.lease_renew_deadline_s
         return self._renewed_s is not None and time.monotonic() - self._renewed_s < deadline_s
+
+    def holder(self) -> str | None:
+        """Identity of the replica that holds the Lease, as last read; None when none does."""
+        return self._seen.holder or None if self._seen is not None else None
 
     async def run(self) -> None:
         """Compete until cancelled."""
@@ -130,10 +140,11 @@ class Leadership:
         began_s = time.monotonic()
         await self._look(began_s)
         move = decide(self._seen, self._settings.identity, time.monotonic())
-        if move is Move.WAIT:
+        if move is Move.WAIT or not self._fit():
             self._renewed_s = None
             return
         await self._write(holder=self._settings.identity)
+        self._tell()  # the deadline may have passed since the latest telling
         self._renewed_s = began_s
 
     async def _look(self, now_s: float) -> None:

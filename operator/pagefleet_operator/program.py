@@ -61,12 +61,12 @@ class Program:
         self._cache = WatchCache()
         cluster = api.Cluster(client, settings, self._metrics, may_write=self._holds)
         self._cluster = cluster
-        self._leadership = Leadership(settings, cluster, self._leads, errors=(api.ApiError,))
+        self._leadership = Leadership(settings, cluster, self._leads, errors=(api.ApiError,), fit=self._fit)
         self._scraper = Scraper(timings, self._metrics, self._queue.nudge, address)
         self._reconciler = Reconciler(
             settings, self._cache, cluster, self._scraper, self._metrics, self._queue.add_after
         )
-        self._watch = Watch(settings, self._cache, cluster, self._queue.add)
+        self._watch = Watch(settings, self._cache, cluster, self._queue)
         self._beat_s = time.monotonic()
 
     async def run(self) -> None:
@@ -129,12 +129,13 @@ class Program:
         return kopf.AiohttpSession(server=self._client.configuration.host, aiohttp_session=session)
 
     async def _work(self) -> None:
-        """Passes, one after another. Without the lead a key is let go: leading begins with all of them."""
+        """Passes, one after another. Without the lead, or without access to its namespace, a key is let go: each
+        of them begins with all its keys."""
         await self._watch.synced.wait()
         while True:
             key = await self._queue.get()
             try:
-                if self._holds():
+                if self._holds() and self._watch.knows(key.namespace):
                     await self._pass(key)
                 else:
                     self._reconciler.forget(key)
@@ -187,26 +188,34 @@ class Program:
     def _holds(self) -> bool:
         return self._leadership.holds()
 
+    def _fit(self) -> bool:
+        """Whether leading would be of use: something can be watched, and what is known of it is not old."""
+        age_s = self._watch.streams.age_s()
+        fresh = age_s is not None and age_s < self._settings.timings.live_watch_s
+        return self._watch.synced.is_set() and self._watch.knows_any() and fresh
+
     def _views(self) -> Views:
         return Views(self._health, self._readiness, self._exposition, self._reconciler.decisions)
 
     def _health(self) -> Sequence[Check]:
-        """The loop turns, and no watch stream is older than the server lets one get.
+        """The loop turns, and no watch stream is older than the server lets one get, or has waited so long to open.
 
         While the server answers nothing at all, old streams are not this process's fault: a restart would only
         lose what it remembers.
         """
         timings, age_s = self._settings.timings, self._watch.streams.age_s()
         beat_s = time.monotonic() - self._beat_s
-        watch = "not watching yet" if age_s is None else f"oldest stream opened {age_s:.0f} s ago"
+        watch = "not watching yet" if age_s is None else f"oldest answer to a stream {age_s:.0f} s ago"
         return (
             Check("loop", beat_s < timings.live_loop_s, f"latest beat {beat_s:.1f} s ago"),
             Check("watch", age_s is None or age_s < timings.live_watch_s or not self._cluster.answers(), watch),
         )
 
     def _readiness(self) -> Sequence[Check]:
-        synced = self._watch.synced.is_set()
-        return (Check("caches", synced, "synced" if synced else "not synced"),)
+        if not self._watch.synced.is_set():
+            return (Check("caches", False, "not synced"),)
+        refused = ", ".join(self._watch.refused())
+        return (Check("caches", self._watch.knows_any(), f"synced; no access to {refused}" if refused else "synced"),)
 
     def _exposition(self) -> bytes:
         self._metrics.set(Operator.RECONCILE_QUEUE_DEPTH, len(self._queue))

@@ -1,6 +1,6 @@
 """Watching with kopf: fills the cache, names the service that an event is about, and proves that it is in step.
 
-kopf serves for indexes, events and login only. Handlers that would make it write on the user's object
+kopf serves for events and login only. Handlers that would make it write on the user's object
 (create, update, delete, timers, daemons) are never registered, so it writes nothing at all.
 """
 
@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -20,6 +19,7 @@ from pagefleet_operator.cache import ServiceKey, WatchCache
 from pagefleet_operator.cluster import ApiError
 from pagefleet_operator.kinds import WATCHED, Kind
 from pagefleet_operator.settings import Settings, Timings
+from pagefleet_operator.streams import Streams
 
 log = logging.getLogger(__name__)
 
@@ -39,53 +39,50 @@ class Lister(Protocol):
         """The uids of all our objects of a kind, as the server's storage has them now."""
 
 
-class Streams:
-    """How long ago each watch stream was opened with success; the server ends each after a known time."""
+class Keys(Protocol):
+    """Takes the services to look at; `WorkQueue` is one."""
 
-    def __init__(self) -> None:
-        self._opened_s: dict[str, float] = {}
-        self._news = asyncio.Event()
-        self.trace = aiohttp.TraceConfig()
-        self.trace.on_request_end.append(self._answered)
+    def add(self, key: ServiceKey) -> None:
+        """Look at once: what is wanted changed."""
 
-    def opened_now(self, *paths: str) -> None:
-        """Streams of these URL paths are open since now."""
-        self._opened_s.update(dict.fromkeys(paths, time.monotonic()))
-        self._news.set()
-
-    async def opened(self, count: int) -> None:
-        """Wait until so many streams have been open."""
-        while len(self._opened_s) < count:
-            self._news.clear()
-            await self._news.wait()
-
-    def age_s(self) -> float | None:
-        """Age of the stream that was opened longest ago; None before the first."""
-        return time.monotonic() - min(self._opened_s.values()) if self._opened_s else None
-
-    async def _answered(self, _session: object, _context: object, answer: aiohttp.TraceRequestEndParams) -> None:
-        if answer.url.query.get("watch") == "true" and answer.response.status == 200:
-            self.opened_now(answer.url.path)
+    def nudge(self, key: ServiceKey) -> None:
+        """Look, but not before a failure's delay is over."""
 
 
 class Watch:
-    """Keeps `cache` in step with the API server and reports the service that each change is about."""
+    """Keeps `cache` in step with the API server and names the service that each change is about.
 
-    def __init__(
-        self, settings: Settings, cache: WatchCache, lister: Lister, changed: Callable[[ServiceKey], None]
-    ) -> None:
-        self._settings, self._cache, self._lister, self._changed = settings, cache, lister, changed
-        self.streams = Streams()
-        self.synced = asyncio.Event()
-        self._relisted: set[str] = set()
-        self._listed_again = asyncio.Event()
+    Each namespace on its own: one that refuses us counts as empty, and the others go on.
+    """
+
+    def __init__(self, settings: Settings, cache: WatchCache, lister: Lister, queue: Keys) -> None:
+        self._settings, self._cache, self._lister, self._queue = settings, cache, lister, queue
         self._namespaces: tuple[str | None, ...] = settings.namespaces or (None,)
+        self.streams = Streams(self._namespaces)
+        self.synced = asyncio.Event()
+        self._known: set[str | None] = set()
+        self._settled: set[str | None] = set()
+        self._relisted: dict[str | None, set[str]] = {namespace: set() for namespace in self._namespaces}
+
+    def knows(self, namespace: str) -> bool:
+        """Everything that exists there is in the cache, and stays in step."""
+        scope = namespace if namespace in self._relisted else None
+        return scope in self._known and not self.streams.is_refused(scope)
+
+    def knows_any(self) -> bool:
+        """At least one namespace is known."""
+        return bool(self._known)
+
+    def refused(self) -> list[str]:
+        """Namespaces that refuse us; the whole cluster is `*`."""
+        return sorted(namespace or "*" for namespace in self._namespaces if self.streams.is_refused(namespace))
 
     async def run(self, login: Login, stop: asyncio.Event, take_signals: Callable[[], None]) -> None:
         """Watch until `stop`. Raises when watching cannot go on, for example when the CRD is taken away.
 
         take_signals: puts the program's own signal handlers back, as kopf replaces them.
         """
+        self.streams.begin()
         tasks = await kopf.spawn_tasks(
             registry=self.registry(login),
             settings=kopf_settings(self._settings.timings),
@@ -102,50 +99,84 @@ class Watch:
         """Wait for the first full cache, then look for objects that went unnoticed: after each listing that
         follows a lost stream, and every few minutes. A listing tells what is there, and nothing of what is not.
         """
-        timings = self._settings.timings
-        await self.streams.opened(len(WATCHED) * len(self._namespaces))
-        for kind in WATCHED:
-            await self._first_sync(kind)
-        self.synced.set()
-        log.info("caches_synced", extra={"services": len(self._cache.services())})
+        async with asyncio.TaskGroup() as group:
+            for namespace in self._namespaces:
+                group.create_task(self._follow(namespace))
+
+    async def _follow(self, namespace: str | None) -> None:
+        streams, fields = self.streams, {"namespace": namespace or "*"}
         while True:
+            await streams.until(lambda: streams.is_open(namespace) or streams.is_refused(namespace))
+            if streams.is_refused(namespace):
+                log.warning("namespace_refused", extra=fields)
+                self._settle(namespace)
+                await streams.until(lambda: not streams.is_refused(namespace))
+                log.info("namespace_open_again", extra=fields)
+            elif await self._first_sync(namespace):
+                await self._stay(namespace)
+
+    async def _stay(self, namespace: str | None) -> None:
+        """While a namespace is known."""
+        self._known.add(namespace)
+        self._settle(namespace)
+        self._look_at_all(namespace)
+        relisted, timings = self._relisted[namespace], self._settings.timings
+        while not self.streams.is_refused(namespace):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._listed_again.wait(), timings.resync_s)
+                news = self.streams.until(lambda: bool(relisted) or self.streams.is_refused(namespace))
+                await asyncio.wait_for(news, timings.resync_s)
             await asyncio.sleep(timings.relist_settle_s)
-            kinds = self._relisted or set(WATCHED)
-            self._relisted = set()
-            self._listed_again.clear()
+            kinds = set(relisted or WATCHED)
+            relisted.clear()
             for kind in kinds:
-                await self._drop_the_gone(kind)
+                await self._drop_the_gone(kind, namespace)
+        self._known.discard(namespace)
+        self._look_at_all(namespace)
 
-    async def _first_sync(self, kind: str) -> None:
-        """Wait until everything that exists is in the cache."""
-        while True:
-            live = await self._live(kind)
-            if live is not None and live <= self._cache.uids(kind):
-                return
-            await asyncio.sleep(_POLL_S)
+    def _settle(self, namespace: str | None) -> None:
+        """A namespace is known, or known to refuse us."""
+        self._settled.add(namespace)
+        if len(self._settled) == len(self._namespaces) and not self.synced.is_set():
+            self.synced.set()
+            log.info("caches_synced", extra={"services": len(self._cache.services())})
 
-    async def _live(self, kind: str) -> set[str] | None:
+    def _look_at_all(self, namespace: str | None) -> None:
+        for key in self._cache.services():
+            if namespace in (None, key.namespace):
+                self._queue.add(key)
+
+    async def _first_sync(self, namespace: str | None) -> bool:
+        """Wait until the cache has what exists and nothing else; False when the namespace refuses us before that."""
+        for kind in WATCHED:
+            while (live := await self._live(kind, namespace)) is None or not live <= self._cache.uids(kind, namespace):
+                if self.streams.is_refused(namespace):
+                    return False
+                await asyncio.sleep(_POLL_S)
+            if live != self._cache.uids(kind, namespace):
+                await self._drop_the_gone(kind, namespace)
+        return True
+
+    async def _live(self, kind: str, namespace: str | None) -> set[str] | None:
         try:
-            answers = [await self._lister.uids(WATCHED[kind], namespace) for namespace in self._namespaces]
+            return await self._lister.uids(WATCHED[kind], namespace)
         except ApiError as error:
-            log.warning("listing_failed", extra={"kind": kind, "error": str(error)})
+            log.warning("listing_failed", extra={"kind": kind, "namespace": namespace or "*", "error": str(error)})
             return None
-        return set().union(*answers)
 
-    async def _drop_the_gone(self, kind: str) -> None:
-        known = self._cache.uids(kind)  # before the listing: what comes later must not look gone
-        live = await self._live(kind)
+    async def _drop_the_gone(self, kind: str, namespace: str | None) -> None:
+        known = self._cache.uids(kind, namespace)  # before the listing: what comes later must not look gone
+        live = await self._live(kind, namespace)
         for uid in known - live if live is not None else ():
             owner = self._cache.owner(kind, uid)
             self._cache.drop(kind, uid)
             log.info("unnoticed_deletion", extra={"kind": kind, "uid": uid})
             if owner is not None:
-                self._changed(owner)
+                self._queue.add(owner)
 
     def registry(self, login: Login) -> kopf.OperatorRegistry:
-        """All that kopf does here: an index and an event handler for each kind, and the login."""
+        """All that kopf does here: an event handler for each kind, and the login. Its indexes would hold every
+        event back until every namespace has been listed; `keep_in_step` knows better.
+        """
         registry = kopf.OperatorRegistry()
 
         async def logged_in(**_: object) -> kopf.AiohttpSession:
@@ -155,32 +186,32 @@ class Watch:
         for kind in WATCHED:
             group, _, version = f"/{WATCHED[kind].api_version}".rpartition("/")
             place = (group.removeprefix("/"), version, WATCHED[kind].plural)
-            kopf.index(*place, id=f"index-{kind}", registry=registry)(self._indexer(kind))
             kopf.on.event(*place, id=f"event-{kind}", registry=registry)(self._listener(kind))
         return registry
 
-    def _indexer(self, kind: str) -> Callable[..., Awaitable[None]]:
-        async def index(body: Mapping[str, Any], **_: object) -> None:
-            self._cache.put(kind, dict(body))
-
-        return index
-
     def _listener(self, kind: str) -> Callable[..., Awaitable[None]]:
         async def event(event: Mapping[str, Any], **_: object) -> None:
-            self._noticed(kind, event["type"], event["object"])
+            self.noticed(kind, event["type"], event["object"])
 
         return event
 
-    def _noticed(self, kind: str, change: str | None, body: Mapping[str, Any]) -> None:
-        uid = body["metadata"]["uid"]
-        owner = self._cache.owner(kind, uid)
+    def noticed(self, kind: str, change: str | None, body: Mapping[str, Any]) -> None:
+        """The server told of an object; `change` is None in a listing."""
+        meta = body["metadata"]
+        uid, before, owner = meta["uid"], self._cache.generation(meta["uid"]), self._cache.owner(kind, meta["uid"])
         if change == "DELETED":
             self._cache.drop(kind, uid, body)
-        elif change is None and self.synced.is_set():
-            self._relisted.add(kind)
-            self._listed_again.set()
-        if owner is not None:
-            self._changed(owner)
+        else:
+            self._cache.put(kind, dict(body))
+            owner = self._cache.owner(kind, uid)
+        scope = meta["namespace"] if meta["namespace"] in self._relisted else None
+        if change is None and scope in self._known:
+            self._relisted[scope].add(kind)
+            self.streams.stir()
+        if owner is None:
+            return
+        wanted_changed = kind == labels.KIND and (change == "DELETED" or before != meta.get("generation"))
+        (self._queue.add if wanted_changed else self._queue.nudge)(owner)
 
 
 async def _until_one_ends(tasks: Collection["asyncio.Task[Any]"]) -> None:

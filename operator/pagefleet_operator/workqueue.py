@@ -20,7 +20,8 @@ class WorkQueue(Generic[K]):
         self._ready: asyncio.Queue[K] = asyncio.Queue()
         self._waiting: set[K] = set()
         self._running: set[K] = set()
-        self._again: set[K] = set()
+        self._again: dict[K, bool] = {}
+        """Keys to come again after their running pass; True when not even a failure of that pass delays it."""
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, int] = {}
 
@@ -32,15 +33,17 @@ class WorkQueue(Generic[K]):
         """`key` is due now."""
         self._cancel_timer(key)
         if key in self._running:
-            self._again.add(key)
+            self._again[key] = True
         elif key not in self._waiting:
             self._waiting.add(key)
             self._ready.put_nowait(key)
 
     def nudge(self, key: K) -> None:
-        """`key` is due now, unless it waits for another try after a failure: a steady stream of small news
-        must not undo the waiting."""
-        if key not in self._failures:
+        """`key` is due now, unless it waits for another try after a failure, or its running pass fails: a steady
+        stream of small news, the echoes of own writes among them, must not undo the waiting."""
+        if key in self._running:
+            self._again.setdefault(key, False)
+        elif key not in self._failures:
             self.add(key)
 
     def add_after(self, key: K, delay_s: float) -> None:
@@ -63,9 +66,13 @@ class WorkQueue(Generic[K]):
     def done(self, key: K) -> None:
         """The pass over `key` is over; it is due at once when it was added meanwhile."""
         self._running.discard(key)
-        if key in self._again:
-            self._again.discard(key)
+        at_once = self._again.pop(key, None)
+        if at_once is None:
+            return
+        if at_once:
             self.add(key)
+        else:
+            self.nudge(key)
 
     def succeeded(self, key: K) -> None:
         """Forget the failures of `key`."""

@@ -1,6 +1,7 @@
 """Who leads: the pure decision, and the promise that two never act at the same time."""
 
 import dataclasses
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -100,10 +101,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def _replica(store: Store, name: str, told: list[tuple[str, bool]] | None = None) -> Leadership:
+def _replica(
+    store: Store, name: str, told: list[tuple[str, bool]] | None = None, *, fit: Callable[[], bool] = lambda: True
+) -> Leadership:
     settings = dataclasses.replace(Settings(), identity=name)
     notes = told if told is not None else []
-    return Leadership(settings, store, lambda leads: notes.append((name, leads)), errors=(Down,))
+    return Leadership(settings, store, lambda leads: notes.append((name, leads)), errors=(Down,), fit=fit)
 
 
 async def test_the_first_replica_leads_and_the_second_waits(clock: Clock) -> None:
@@ -147,6 +150,67 @@ async def test_a_leader_that_cannot_renew_stops_by_its_clock_and_leads_again_whe
     store.down = False
     await only.step()
     assert only.holds()
+
+
+async def test_a_lead_that_lapsed_between_two_renewals_is_told_as_lost_and_gained(clock: Clock) -> None:
+    store, told = Store(), list[tuple[str, bool]]()
+    only = _replica(store, "a", told)
+    await only.step()
+    clock.now_s += 7
+    await only.step()
+    assert only.holds()
+    assert told == [("a", True), ("a", False), ("a", True)]
+
+
+class Slow(Store):
+    """Answers only after some time."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock, self.delay_s = clock, 0.0
+
+    async def read_lease(self, namespace: str, name: str) -> dict[str, Any] | None:
+        self.clock.now_s += self.delay_s
+        return await super().read_lease(namespace, name)
+
+
+async def test_a_read_that_hangs_across_the_deadline_is_a_loss_that_is_told(clock: Clock) -> None:
+    store, told = Slow(clock), list[tuple[str, bool]]()
+    only = _replica(store, "a", told)
+    await only.step()
+    clock.now_s += 5
+    store.delay_s = 2.9
+    await only.step()
+    assert only.holds()
+    assert told == [("a", True), ("a", False), ("a", True)]
+
+
+async def test_a_replica_that_cannot_do_the_work_leaves_the_lease_to_one_that_can(clock: Clock) -> None:
+    store = Store()
+    unfit, sound = _replica(store, "a", fit=lambda: False), _replica(store, "b")
+    for _ in range(3):
+        await unfit.step()
+    assert store.lease is None
+    await sound.step()
+    assert (unfit.holds(), sound.holds()) == (False, True)
+    await unfit.step()
+    assert unfit.holder() == "b"
+
+
+async def test_a_leader_that_can_work_no_more_stops_at_once_and_is_followed_when_its_time_is_over(
+    clock: Clock,
+) -> None:
+    store, is_fit = Store(), [True]
+    first, second = _replica(store, "a", fit=lambda: is_fit[0]), _replica(store, "b")
+    await first.step()
+    await second.step()
+    is_fit[0] = False
+    for _ in range(6):
+        clock.now_s += 2
+        await first.step()
+        await second.step()
+        assert not first.holds()
+    assert second.holds()
 
 
 async def test_a_release_lets_the_next_one_lead_at_once(clock: Clock) -> None:

@@ -62,6 +62,40 @@ async def test_small_news_wait_with_a_key_that_failed_and_real_news_do_not() -> 
     assert await _due(queue) == "b"
 
 
+async def test_news_during_a_pass_that_fails_wait_out_its_delay() -> None:
+    queue = _queue()
+    queue.add("a")
+    assert await _due(queue) == "a"
+    queue.nudge("a")
+    queue.failed("a")
+    queue.done("a")
+    assert await _due(queue, 0.1) is None
+    assert await _due(queue, 1.0) == "a"
+
+
+async def test_news_during_a_pass_that_works_bring_the_next_at_once() -> None:
+    queue = _queue()
+    queue.failed("a")
+    queue.add("a")
+    assert await _due(queue) == "a"
+    queue.nudge("a")
+    queue.succeeded("a")
+    queue.done("a")
+    assert await _due(queue) == "a"
+
+
+async def test_what_is_added_during_a_pass_that_fails_comes_at_once() -> None:
+    queue = _queue()
+    queue.add("a")
+    assert await _due(queue) == "a"
+    queue.nudge("a")
+    queue.add("a")
+    queue.nudge("a")
+    queue.failed("a")
+    queue.done("a")
+    assert await _due(queue) == "a"
+
+
 async def test_a_failure_waits_longer_than_what_was_planned_before() -> None:
     queue = _queue()
     queue.add_after("a", 0.01)
