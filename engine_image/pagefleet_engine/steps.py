@@ -1,16 +1,20 @@
 """One engine step in values: the scheduler plans it, the runner computes it, the loop delivers it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
+
+MIN_TEMPERATURE = 1e-5
+"""Below it a token is chosen greedily: all but near ties is certain there, and in float32 1e-46 is 0."""
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """How the next token of one sequence is chosen.
 
-    `temperature` 0 is greedy. Noise depends on `seed` and the token's position alone, so an answer is the
-    same in any batch and after a preemption. `top_logprobs` None asks for none, 0 for the chosen token's.
+    A `temperature` below `MIN_TEMPERATURE` is greedy. Noise depends on `seed` and the token's position
+    alone, so an answer is the same in any batch and after a preemption. `top_logprobs` None asks for none,
+    0 for the chosen token's.
     """
 
     seed: int
@@ -19,6 +23,11 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     top_p: float = 1.0
     logit_bias: tuple[tuple[int, float], ...] = ()
     top_logprobs: int | None = None
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the likeliest token is taken."""
+        return self.temperature < MIN_TEMPERATURE
 
 
 class SequenceStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +82,14 @@ class SequenceResult(msgspec.Struct, frozen=True, kw_only=True):
     failure: str | None = None
 
 
+Progress = Callable[[], None]
+"""Told that a long piece of work goes on."""
+
+
+def no_progress() -> None:
+    """Nobody waits for news."""
+
+
 class Runner(Protocol):
     """Owns the weights and the KV memory; everything else is values."""
 
@@ -81,8 +98,11 @@ class Runner(Protocol):
         """Blocks in the KV pool."""
         ...
 
-    def execute(self, plan: StepPlan) -> Sequence[SequenceResult]:
-        """Compute the step; one result for each sequence of the plan, in its order."""
+    def execute(self, plan: StepPlan, progress: Progress = no_progress) -> Sequence[SequenceResult]:
+        """Compute the step; one result for each sequence of the plan, in its order.
+
+        Computing a step again gives the same. `progress` is called after each part of a long step.
+        """
         ...
 
 

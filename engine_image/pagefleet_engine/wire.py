@@ -48,7 +48,8 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: str | None = None
     error: str | None = None
     cached_prompt_tokens: int | None = None
-    """Prompt tokens taken from the prefix cache; with the first event after the first admission."""
+    """Prompt tokens taken from the prefix cache: the request has taken its first seat. Told before the step
+    that begins to compute it, once, and never of a request that ended without a seat."""
 
 
 class StepTimes(msgspec.Struct, frozen=True):
@@ -57,7 +58,6 @@ class StepTimes(msgspec.Struct, frozen=True):
     schedule_s: float
     forward_s: float
     batch_tokens: int
-    prefill_tokens: int
 
 
 class CoreStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,8 +76,8 @@ class CoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     prefix_hits_total: int
     preemptions_total: int
     block_allocation_failures_total: int
-    steps_total: int
     seconds_since_last_step: float
+    """Age of the latest step's end, or of the latest progress inside a long step."""
 
 
 class CoreReady(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
@@ -85,7 +85,6 @@ class CoreReady(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
 
     max_model_len: int
     max_num_seqs: int
-    max_num_batched_tokens: int
     block_size: int
     num_blocks: int
     dtype: str
@@ -101,7 +100,8 @@ class CoreFailed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 class StepReport(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
-    """News after a step, or a heartbeat with no events at least every half second, idle or loading."""
+    """News after a step, or before one that seats somebody; or a heartbeat with no events at least every
+    half second while idle or loading, and as often during a long step that makes progress."""
 
     events: tuple[TokenEvent, ...] = ()
     status: CoreStatus | None = None

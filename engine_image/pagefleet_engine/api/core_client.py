@@ -22,11 +22,10 @@ Clock = Callable[[], float]
 
 
 class Arrival(NamedTuple):
-    """An event, when it came, and how long the step took that made it (0 when the core did not say)."""
+    """An event and when it came."""
 
     event: TokenEvent
     received_at_s: float
-    step_s: float
 
 
 class Flight:
@@ -155,15 +154,13 @@ class CoreClient:
 
     def _hear_step(self, report: StepReport, now_s: float) -> None:
         self.status = report.status or self.status
-        step_s = 0.0
         for times in report.times:
-            step_s += times.schedule_s + times.forward_s
             self._on_step(times)
         for event in report.events:
             flight = self._flights.get(event.request_id)
             if flight is None:
                 continue
-            flight.add(Arrival(event, now_s, step_s))
+            flight.add(Arrival(event, now_s))
             if event.finish_reason is not None:
                 self._forget(event.request_id)
 
@@ -200,6 +197,5 @@ def _untouched(ready: CoreReady) -> CoreStatus:
         prefix_hits_total=0,
         preemptions_total=0,
         block_allocation_failures_total=0,
-        steps_total=0,
         seconds_since_last_step=0.0,
     )

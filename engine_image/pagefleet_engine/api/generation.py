@@ -134,8 +134,8 @@ class Generation:
 
     def _time(self, timing: _Timing, arrival: Arrival) -> None:
         now_s = arrival.received_at_s
-        if timing.seated_at_s is None:
-            timing.seated_at_s = now_s - arrival.step_s
+        if timing.seated_at_s is None and arrival.event.cached_prompt_tokens is not None:
+            timing.seated_at_s = now_s
             self._recorder.observe(Engine.REQUEST_QUEUE, timing.seated_at_s - timing.arrived_at_s)
         if arrival.event.token_id is None:
             return
@@ -143,7 +143,8 @@ class Generation:
         if timing.last_at_s is None:
             timing.first_at_s = now_s
             self._recorder.observe(Engine.TIME_TO_FIRST_TOKEN, now_s - timing.arrived_at_s)
-            self._recorder.observe(Engine.REQUEST_PREFILL, now_s - timing.seated_at_s)
+            if timing.seated_at_s is not None:
+                self._recorder.observe(Engine.REQUEST_PREFILL, now_s - timing.seated_at_s)
         else:
             self._recorder.inter_token.observe(now_s - timing.last_at_s)
         timing.last_at_s = now_s

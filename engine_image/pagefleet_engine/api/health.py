@@ -5,9 +5,9 @@ from dataclasses import dataclass
 LOOP_BOUND_S = 10.0
 """The API process's loop comes round several times a second."""
 HEARTBEAT_BOUND_S = 10.0
-"""Heartbeats come at least every half second while idle or loading and after every step."""
+"""Heartbeats come at least every half second while idle, loading or within a step that makes progress."""
 STEP_BOUND_S = 10.0
-"""Longest that a step may take while requests are open."""
+"""Longest that a step may make no progress while requests are open."""
 FIRST_HEARTBEAT_BOUND_S = 120.0
 """A core says nothing while its interpreter imports; on a starved CPU that takes a while."""
 
@@ -24,7 +24,16 @@ class CoreSeen:
     busy_since_s: float | None
     """When the core last went from no request to some; None while it has none."""
     since_last_step_s: float
-    """Age of the latest step when the core was last heard."""
+    """Age of the latest step or progress when the core was last heard."""
+
+
+def step_age_s(*, told_s: float, silent_s: float, busy_s: float | None) -> float:
+    """Seconds for which the core has had requests and has made no progress.
+
+    `told_s` is the age of its latest step or progress as it said `silent_s` ago; `busy_s` is how long it has
+    had requests, None while it has none: a step that is older than they are says nothing.
+    """
+    return 0.0 if busy_s is None else min(told_s + silent_s, busy_s)
 
 
 def ailment(seen: CoreSeen, now_s: float) -> str | None:
@@ -41,9 +50,8 @@ def ailment(seen: CoreSeen, now_s: float) -> str | None:
     silent_s = now_s - seen.heard_at_s
     if silent_s > HEARTBEAT_BOUND_S:
         return f"the core has said nothing for {silent_s:.0f} s"
-    if seen.busy_since_s is None:
-        return None
-    stuck_s = min(silent_s + seen.since_last_step_s, now_s - seen.busy_since_s)
+    busy_s = None if seen.busy_since_s is None else now_s - seen.busy_since_s
+    stuck_s = step_age_s(told_s=seen.since_last_step_s, silent_s=silent_s, busy_s=busy_s)
     if stuck_s > STEP_BOUND_S:
         return f"no step has ended for {stuck_s:.0f} s while requests are open"
     return None

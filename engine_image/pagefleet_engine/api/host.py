@@ -96,11 +96,12 @@ class EngineHost:
 
     def snapshot(self) -> Snapshot:
         """A look at the engine now."""
-        heard_at_s = self.core.heard_at_s
+        heard_at_s, busy_since_s = self.core.heard_at_s, self.core.busy_since_s
         return Snapshot(
             state=self.gate.state,
             ready=self.core.ready,
             status=self.core.status,
             silent_s=0.0 if heard_at_s is None else self.clock() - heard_at_s,
+            busy_s=None if busy_since_s is None else self.clock() - busy_since_s,
             open_sequences=self.gate.open_sequences,
         )

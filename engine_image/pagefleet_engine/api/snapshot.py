@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from pagefleet_api.load import EngineState, Load
+from pagefleet_engine.api import health
 from pagefleet_engine.wire import CoreReady, CoreStatus
 
 
@@ -10,13 +11,15 @@ from pagefleet_engine.wire import CoreReady, CoreStatus
 class Snapshot:
     """The core's last words and the API process's own counts.
 
-    `silent_s` is the age of `status` in seconds; `open_sequences` counts accepted and unfinished ones.
+    `silent_s` is the age of `status` in seconds, `busy_s` how long the core has had requests, None while it
+    has none; `open_sequences` counts accepted and unfinished ones.
     """
 
     state: EngineState
     ready: CoreReady | None
     status: CoreStatus | None
     silent_s: float
+    busy_s: float | None
     open_sequences: int
 
     @property
@@ -31,10 +34,11 @@ class Snapshot:
 
     @property
     def seconds_since_last_step(self) -> float:
-        """Age of the latest step while there is work, else 0."""
-        if self.status is None or not self.open_sequences:
+        """How long no step has ended or progressed while there is work, else 0."""
+        if self.status is None:
             return 0.0
-        return self.status.seconds_since_last_step + self.silent_s
+        told_s = self.status.seconds_since_last_step
+        return health.step_age_s(told_s=told_s, silent_s=self.silent_s, busy_s=self.busy_s)
 
     def load(self) -> Load | None:
         """`/load`, or None while the size of the KV pool is not known."""

@@ -2,15 +2,15 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from pagefleet_engine.core.channel import CoreChannel
+from pagefleet_engine.core.containment import Containment
 from pagefleet_engine.scheduler.fcfs import Scheduler
-from pagefleet_engine.steps import Runner, RunnerBroken, SequenceResult, StepPlan
+from pagefleet_engine.steps import Runner
 from pagefleet_engine.wire import CoreStatus, StepReport, StepTimes, Submit, ToCore
 
 HEARTBEAT_INTERVAL_S = 0.25
-FAILED_STEPS_IN_A_ROW_LIMIT = 3
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +19,8 @@ class CoreLoop:
     """Drives one scheduler and one runner for the API process at the other end of the channel.
 
     Every turn sends one frame, which is the heartbeat too: while it is idle four times a second, otherwise
-    after each step. A loop that hangs sends none.
+    after each step. A step that seats somebody is announced before it, and one that takes long sends
+    heartbeats as it makes progress. A loop that hangs sends none.
     """
 
     def __init__(
@@ -31,11 +32,9 @@ class CoreLoop:
     ) -> None:
         self._channel = channel
         self._scheduler = scheduler
-        self._runner = runner
+        self._containment = Containment(runner, scheduler.harmless_step)
         self._clock = clock
-        self._last_step = clock()
-        self._steps_total = 0
-        self._failed_in_a_row = 0
+        self._progressed_at_s = self._told_at_s = clock()
         self._blocks_leaked = 0
         self._checked = True
 
@@ -53,8 +52,7 @@ class CoreLoop:
         if idle and not messages and not self._checked:
             self._check()
         times = self._step()
-        events = self._scheduler.drain_events()
-        self._channel.send(StepReport(events=events, status=self._status(), times=times))
+        self._tell(self._clock(), times)
 
     def _hear(self, message: ToCore) -> None:
         if isinstance(message, Submit):
@@ -69,39 +67,22 @@ class CoreLoop:
             return ()
         self._checked = False
         planned = self._clock()
-        results = self._execute(plan)
-        computed = self._last_step = self._clock()
-        if results is None:
-            return ()
+        if self._scheduler.has_events:
+            self._tell(planned)
+        results = self._containment.execute(plan, self._progress)
+        computed = self._progressed_at_s = self._clock()
         self._scheduler.complete(plan, results)
-        self._steps_total += 1
-        prefill_tokens = sum(len(step.token_ids) for step in plan.sequences if len(step.token_ids) > 1)
-        return (
-            StepTimes(
-                schedule_s=planned - begin,
-                forward_s=computed - planned,
-                batch_tokens=plan.batch_tokens,
-                prefill_tokens=prefill_tokens,
-            ),
-        )
+        return (StepTimes(schedule_s=planned - begin, forward_s=computed - planned, batch_tokens=plan.batch_tokens),)
 
-    def _execute(self, plan: StepPlan) -> Sequence[SequenceResult] | None:
-        """The step's results; None when it failed and its requests have been told so."""
-        try:
-            results = self._runner.execute(plan)
-            _require_answers(plan, results)
-        except RunnerBroken:
-            raise
-        except Exception as error:
-            self._failed_in_a_row += 1
-            log.exception("step_failed", extra={"sequences": len(plan.sequences)})
-            message = f"{type(error).__name__}: {error}"
-            if self._failed_in_a_row >= FAILED_STEPS_IN_A_ROW_LIMIT:
-                raise RunnerBroken(f"{self._failed_in_a_row} steps failed in a row: {message}") from error
-            self._scheduler.fail(plan, f"The engine failed while it computed this request ({message}).")
-            return None
-        self._failed_in_a_row = 0
-        return results
+    def _progress(self) -> None:
+        """A part of a long step is done: without a word for too long, this process would count as stuck."""
+        now_s = self._progressed_at_s = self._clock()
+        if now_s - self._told_at_s >= HEARTBEAT_INTERVAL_S:
+            self._tell(now_s)
+
+    def _tell(self, now_s: float, times: tuple[StepTimes, ...] = ()) -> None:
+        self._told_at_s = now_s
+        self._channel.send(StepReport(events=self._scheduler.drain_events(), status=self._status(now_s), times=times))
 
     def _check(self) -> None:
         """Compare the KV books once after work has ended, when for a while nobody has asked for anything."""
@@ -111,17 +92,9 @@ class CoreLoop:
         if found.leaked_blocks or found.faults:
             log.error("kv_books_wrong", extra={"leaked_blocks": found.leaked_blocks, "faults": found.faults})
 
-    def _status(self) -> CoreStatus:
+    def _status(self, now_s: float) -> CoreStatus:
         return CoreStatus(
             **self._scheduler.snapshot()._asdict(),
             blocks_leaked=self._blocks_leaked,
-            steps_total=self._steps_total,
-            seconds_since_last_step=self._clock() - self._last_step,
+            seconds_since_last_step=now_s - self._progressed_at_s,
         )
-
-
-def _require_answers(plan: StepPlan, results: Sequence[SequenceResult]) -> None:
-    asked = [step.sequence_id for step in plan.sequences]
-    answered = [result.sequence_id for result in results]
-    if asked != answered:
-        raise ValueError(f"the runner answered for sequences {answered}, asked were {asked}")

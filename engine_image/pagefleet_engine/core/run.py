@@ -76,8 +76,6 @@ def _serve(channel: CoreChannel, launch: Launch, load_runner: Callable[[Launch],
     with _heartbeats(channel):
         loaded = load_runner(launch)
         capacity = Capacity(loaded.max_model_len, loaded.runner.num_blocks, loaded.vocab_size)
-        default = BATCHED_TOKENS_CUDA if loaded.device.startswith("cuda") else BATCHED_TOKENS_CPU
-        batched_tokens = launch.max_num_batched_tokens or default
         begin = time.monotonic()
         make_first_tokens(loaded.runner, capacity)
         warmup_s = time.monotonic() - begin
@@ -85,7 +83,6 @@ def _serve(channel: CoreChannel, launch: Launch, load_runner: Callable[[Launch],
         CoreReady(
             max_model_len=loaded.max_model_len,
             max_num_seqs=launch.max_num_seqs,
-            max_num_batched_tokens=batched_tokens,
             block_size=BLOCK_TOKENS,
             num_blocks=loaded.runner.num_blocks,
             dtype=loaded.dtype,
@@ -97,7 +94,14 @@ def _serve(channel: CoreChannel, launch: Launch, load_runner: Callable[[Launch],
     # What lives now lives as long as the process: later collections need not walk through it.
     gc.collect()
     gc.freeze()
-    CoreLoop(channel, Scheduler(capacity, launch.max_num_seqs, batched_tokens), loaded.runner).run()
+    scheduler = Scheduler(capacity, launch.max_num_seqs, batched_tokens(launch, loaded.device))
+    CoreLoop(channel, scheduler, loaded.runner).run()
+
+
+def batched_tokens(launch: Launch, device: str) -> int:
+    """Tokens that one step may compute: what the launch says, else what suits the device."""
+    default = BATCHED_TOKENS_CUDA if device.startswith("cuda") else BATCHED_TOKENS_CPU
+    return launch.max_num_batched_tokens or default
 
 
 def make_first_tokens(runner: Runner, capacity: Capacity) -> None:

@@ -18,6 +18,7 @@ from pagefleet_engine.models.attention import HeadShape, StepAttention
 from pagefleet_engine.models.config import ModelConfig
 from pagefleet_engine.models.packed import Ints, PackedStep
 from pagefleet_engine.models.weights import EMBEDDING, FINAL_NORM, HEAD, Weights
+from pagefleet_engine.steps import Progress, no_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +70,15 @@ class Decoder:
         shape = (heads, num_blocks, block_size)
         self._memory = [self._zeros(shape) for _ in range(self.config.layers)]
 
-    def forward(self, step: PackedStep) -> torch.Tensor:
-        """Compute a step and store its keys and values; hidden states [tokens, hidden size] before the head."""
-        with torch.inference_mode():
-            return self._forward(step)
+    def forward(self, step: PackedStep, progress: Progress = no_progress) -> torch.Tensor:
+        """Compute a step and store its keys and values; hidden states [tokens, hidden size] before the head.
 
-    def _forward(self, step: PackedStep) -> torch.Tensor:
+        `progress` is called twice a layer.
+        """
+        with torch.inference_mode():
+            return self._forward(step, progress)
+
+    def _forward(self, step: PackedStep, progress: Progress) -> torch.Tensor:
         config, shape = self.config, self._shape
         attention = StepAttention(step, shape, self._memory[0])
         rotation = self._rotations.index_select(0, self._ints(step.positions))
@@ -86,9 +90,11 @@ class Decoder:
             rotary.rotate_(projected, rotated_heads, rotation)
             attention.write(memory, projected)
             hidden.addmm_(attention.attend(memory, projected), layer.output.t())
+            progress()
             normed = functional.rms_norm(hidden, self._norm_shape, layer.mlp_norm, config.norm_eps)
             gate, up = functional.linear(normed, layer.gate_up).chunk(2, -1)
             hidden.addmm_(functional.silu(gate).mul_(up), layer.down.t())
+            progress()
         return hidden
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:

@@ -41,14 +41,15 @@ def choose(logits: torch.Tensor, draws: Sequence[Draw]) -> list[Choice]:
         likeliest = logits.max(dim=-1)
         tokens = likeliest.indices.tolist()
         usable = likeliest.values.isfinite().tolist()
-        random = [row for row, draw in enumerate(draws) if draw.sampling.temperature > 0 and usable[row]]
-        cut = [row for row in random if _cuts(draws[row].sampling)]
-        uncut = [row for row in random if not _cuts(draws[row].sampling)]
+        vocabulary = logits.shape[-1]
+        random = [row for row, draw in enumerate(draws) if usable[row] and not draw.sampling.greedy]
+        cut = [row for row in random if _cuts(draws[row].sampling, vocabulary)]
+        uncut = [row for row in random if not _cuts(draws[row].sampling, vocabulary)]
         for rows, drawer in ((uncut, _draw_uncut), (cut, _draw_cut)):
             if rows:
                 scaled = _scaled(logits, rows, draws)
                 for row, token in zip(rows, drawer(scaled, [draws[row] for row in rows]), strict=True):
-                    tokens[row] = token
+                    tokens[row], usable[row] = token, 0 <= token < vocabulary
         logprobs = _chosen_logprobs(logits, draws, tokens, usable)
     return [Choice(token if usable[row] else None, logprobs.get(row)) for row, token in enumerate(tokens)]
 
@@ -72,27 +73,33 @@ def token_logprobs(logits: torch.Tensor, token_ids: Sequence[int], top: int) -> 
 def _add_bias(row: torch.Tensor, sampling: Sampling) -> None:
     if sampling.logit_bias:
         ids, biases = zip(*sampling.logit_bias, strict=True)
-        row.index_add_(0, torch.tensor(ids, device=row.device), torch.tensor(biases, device=row.device))
+        added = torch.tensor(biases, dtype=row.dtype, device=row.device)
+        row.index_add_(0, torch.tensor(ids, device=row.device), added)
 
 
-def _cuts(sampling: Sampling) -> bool:
-    return sampling.top_k is not None or sampling.top_p < 1
+def _cuts(sampling: Sampling, vocabulary: int) -> bool:
+    return (sampling.top_k or vocabulary) < vocabulary or not sampling.top_p >= 1
 
 
 def _scaled(logits: torch.Tensor, rows: Sequence[int], draws: Sequence[Draw]) -> torch.Tensor:
-    """Rows over their temperature, the largest at 0: no temperature is too small."""
-    temperatures = torch.tensor([[draws[row].sampling.temperature] for row in rows], device=logits.device)
+    """Rows over their temperature, the largest at 0: no temperature from `MIN_TEMPERATURE` on is too small."""
+    chosen_temperatures = [[draws[row].sampling.temperature] for row in rows]
+    temperatures = torch.tensor(chosen_temperatures, dtype=logits.dtype, device=logits.device)
     chosen = logits[list(rows)]
     return chosen.sub_(chosen.amax(-1, keepdim=True)).div_(temperatures)
 
 
 def _draw_uncut(scaled: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
+    """One token a row; the vocabulary's size, which is no token, where the row's weights are no numbers."""
     tokens: list[int] = _inverse_cdf(scaled.exp_(), draws).tolist()
     return tokens
 
 
 def _draw_cut(scaled: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
-    """Rows of one top-k together: which of equal logits are kept must not depend on the other rows."""
+    """Rows of one top-k together: which of equal logits are kept must not depend on the other rows.
+
+    -1, which is no token, where the row's weights are no numbers.
+    """
     vocabulary = scaled.shape[-1]
     by_limit: dict[int, list[int]] = {}
     for row, draw in enumerate(draws):
@@ -124,7 +131,8 @@ def _draw_among(scaled: torch.Tensor, draws: Sequence[Draw], count: int, total: 
     before[:, 0] = -1.0  # the likeliest token always stays
     ids, order = best.indices.sort(dim=-1)
     drawn = _inverse_cdf(weights.masked_fill(before >= goal, 0.0).gather(1, order), draws)
-    tokens: list[int] = ids.gather(1, drawn[:, None])[:, 0].tolist()
+    found = ids.gather(1, drawn.clamp(max=count - 1)[:, None])[:, 0]
+    tokens: list[int] = found.masked_fill(drawn == count, -1).tolist()
     short = [row for row, missed in enumerate((reached[:, -1:] < goal)[:, 0].tolist()) if missed]
     if short and count < scaled.shape[-1]:
         widest = _draw_among(scaled[short], [draws[row] for row in short], scaled.shape[-1], None)
@@ -134,7 +142,10 @@ def _draw_among(scaled: torch.Tensor, draws: Sequence[Draw], count: int, total: 
 
 
 def _inverse_cdf(weights: torch.Tensor, draws: Sequence[Draw]) -> torch.Tensor:
-    """Column of each row at which the cumulative weight passes the row's uniform number."""
+    """Column of each row at which the cumulative weight passes the row's uniform number.
+
+    One more than the last column where the weights are no numbers.
+    """
     cumulative = weights.double().cumsum(-1)
     total = cumulative[:, -1:]
     noise = [[uniform(draw.sampling.seed, draw.position)] for draw in draws]

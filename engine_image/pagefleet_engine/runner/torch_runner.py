@@ -1,6 +1,7 @@
 """The real runner: a decoder in torch, its KV memory, and the sampler."""
 
 import logging
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,7 +10,14 @@ import torch
 from pagefleet_engine.models.decoder import Decoder
 from pagefleet_engine.runner import sampler
 from pagefleet_engine.runner.packing import pack
-from pagefleet_engine.steps import SequenceResult, SequenceStep, StepPlan, TokenLogprobs
+from pagefleet_engine.steps import (
+    Progress,
+    SequenceResult,
+    SequenceStep,
+    StepPlan,
+    TokenLogprobs,
+    no_progress,
+)
 
 PROMPT_LOGPROB_ROWS = 64
 """Prompt positions whose whole distributions are in memory at the same time."""
@@ -29,7 +37,7 @@ class TorchRunner:
         """Blocks in the KV pool."""
         return self._num_blocks
 
-    def execute(self, plan: StepPlan) -> Sequence[SequenceResult]:
+    def execute(self, plan: StepPlan, progress: Progress = no_progress) -> Sequence[SequenceResult]:
         """Compute the step; one result for each sequence of the plan, in its order.
 
         A sequence that cannot be computed (a token or bias outside the vocabulary, numbers that are not
@@ -42,38 +50,41 @@ class TorchRunner:
         }
         computable = [step for step in plan.sequences if step.sequence_id not in results]
         if computable:
-            results |= {result.sequence_id: result for result in self._compute(computable)}
+            results |= {result.sequence_id: result for result in self._compute(computable, progress)}
         return [results[step.sequence_id] for step in plan.sequences]
 
     def _refusal(self, step: SequenceStep) -> str | None:
         vocabulary = self._decoder.config.vocab_size
         if max(step.token_ids) >= vocabulary or min(step.token_ids) < 0:
             return f"a token id is outside the vocabulary of {vocabulary}"
+        if step.next_prompt_token is not None and not 0 <= step.next_prompt_token < vocabulary:
+            return f"a prompt token is outside the vocabulary of {vocabulary}"
         if any(not 0 <= token_id < vocabulary for token_id, _ in step.sampling.logit_bias):
             return f"logit_bias names a token outside the vocabulary of {vocabulary}"
         return None
 
-    def _compute(self, sequences: Sequence[SequenceStep]) -> list[SequenceResult]:
+    def _compute(self, sequences: Sequence[SequenceStep], progress: Progress) -> list[SequenceResult]:
         packed = pack(sequences)
-        hidden = self._decoder.forward(packed)
+        hidden = self._decoder.forward(packed, progress)
         steps = [sequences[index] for index in packed.order]
         last = hidden[torch.from_numpy(packed.last_rows)]
         finite = last.isfinite().all(-1).tolist()
         choices = self._choose(last, steps, finite)
+        progress()
         results = []
         for step, row, is_finite in zip(steps, packed.last_rows.tolist(), finite, strict=True):
             choice = choices.get(step.sequence_id)
-            if not is_finite or (choice is not None and choice.token_id is None):
+            scored = self._prompt_logprobs(step, hidden[row + 1 - len(step.token_ids) : row + 1], progress)
+            if not is_finite or scored is None or (choice is not None and choice.token_id is None):
                 self._scrub(step)
                 results.append(_failed(step, "the model's numbers for this sequence are not finite"))
                 continue
-            rows = hidden[row + 1 - len(step.token_ids) : row + 1]
             results.append(
                 SequenceResult(
                     sequence_id=step.sequence_id,
                     token_id=None if choice is None else choice.token_id,
                     logprobs=None if choice is None else choice.logprobs,
-                    prompt_logprobs=self._prompt_logprobs(step, rows),
+                    prompt_logprobs=scored,
                 )
             )
         return results
@@ -90,7 +101,10 @@ class TorchRunner:
         chosen = sampler.choose(logits, draws)
         return {steps[row].sequence_id: choice for row, choice in zip(rows, chosen, strict=True)}
 
-    def _prompt_logprobs(self, step: SequenceStep, rows: torch.Tensor) -> tuple[TokenLogprobs, ...]:
+    def _prompt_logprobs(
+        self, step: SequenceStep, rows: torch.Tensor, progress: Progress
+    ) -> tuple[TokenLogprobs, ...] | None:
+        """Those that the step asks for, or None when they are no numbers."""
         if step.prompt_logprobs is None:
             return ()
         following = [*step.token_ids[1:]]
@@ -101,7 +115,8 @@ class TorchRunner:
             tokens = following[first : first + PROMPT_LOGPROB_ROWS]
             logits = self._decoder.logits(rows[first : first + len(tokens)])
             result += sampler.token_logprobs(logits, tokens, step.prompt_logprobs)
-        return tuple(result)
+            progress()
+        return None if any(math.isnan(entry.logprob) for entry in result) else tuple(result)
 
     def _scrub(self, step: SequenceStep) -> None:
         """Leave no NaN behind: attention reads a block's stale places with weight 0, and 0 x NaN is NaN."""

@@ -13,7 +13,7 @@ from pagefleet_engine.kv.table import BlockTable
 from pagefleet_engine.scheduler.admission import Capacity, refusal
 from pagefleet_engine.scheduler.books import Books, Snapshot
 from pagefleet_engine.scheduler.sequence import Sequence
-from pagefleet_engine.steps import SequenceResult, SequenceStep, StepPlan
+from pagefleet_engine.steps import Sampling, SequenceResult, SequenceStep, StepPlan
 from pagefleet_engine.wire import Submit, TokenEvent
 
 RESERVE_AFTER_PREEMPTIONS = 3
@@ -23,7 +23,7 @@ WATERMARK_SHARE = 100
 class Scheduler:
     """Plans steps over the submitted requests and turns their results into events.
 
-    One round is `schedule`, the runner, `complete` (or `fail`), `drain_events`; `submit` and `abort` are
+    One round is `schedule`, the runner, `complete`, `drain_events`; `submit`, `abort` and `drain_events` are
     legal at any moment between these. Every submitted request ends in exactly one event with a
     `finish_reason`.
 
@@ -107,12 +107,25 @@ class Scheduler:
         if ended or self._prefilling:
             self._sweep_seats()
 
-    def fail(self, plan: StepPlan, message: str) -> None:
-        """The step gave nothing: its requests end in an error, all others go on."""
-        for step in plan.sequences:
-            if sequence := self._live.get(step.sequence_id):
-                self._fail(sequence, message)
-        self._sweep_seats()
+    def harmless_step(self) -> StepPlan | None:
+        """One token for nobody, in a block that nobody references; None while all blocks are used.
+
+        For finding out whether the runner still works; `complete` must not be told of it.
+        """
+        block = self._pool.take()
+        if block is None:
+            return None
+        self._pool.release((block,))
+        step = SequenceStep(
+            sequence_id=0, token_ids=(0,), start=0, block_table=(block,), sample=True,
+            sampling=Sampling(seed=0, temperature=0.0),
+        )  # fmt: skip
+        return StepPlan((step,))
+
+    @property
+    def has_events(self) -> bool:
+        """Whether there is news."""
+        return bool(self._events)
 
     def drain_events(self) -> tuple[TokenEvent, ...]:
         """The news since the last call, in the order it came up."""
@@ -133,6 +146,8 @@ class Scheduler:
         refused = refusal(len(prompt), request.max_tokens, size.max_model_len, size.num_blocks)
         if refused is not None:
             return refused.message
+        if request.max_tokens < 0:
+            return f"max_tokens is {request.max_tokens}; it must not be negative."
         if min(prompt) < 0 or max(prompt) >= size.vocab_size:
             return f"The prompt has token ids outside 0 .. {size.vocab_size - 1}."
         return None
@@ -214,7 +229,7 @@ class Scheduler:
         sequence.computed = cached_tokens
         if not sequence.was_admitted:
             sequence.was_admitted = True
-            sequence.cached_prompt_tokens = cached_tokens
+            self._events.append(TokenEvent(request_id=sequence.sequence_id, cached_prompt_tokens=cached_tokens))
         self._prefilling.append(sequence)
 
     def _decoded(self, sequence: Sequence, token_id: int, result: SequenceResult) -> None:
@@ -252,7 +267,6 @@ class Scheduler:
                 logprobs=result.logprobs,
                 prompt_logprobs=prompt_logprobs,
                 finish_reason=finish_reason,
-                cached_prompt_tokens=sequence.take_cached_prompt_tokens(),
             )
         )
         if finish_reason is not None:
@@ -264,14 +278,7 @@ class Scheduler:
         self._end(sequence, "error", message)
 
     def _end(self, sequence: Sequence, finish_reason: str, error: str | None = None) -> None:
-        self._events.append(
-            TokenEvent(
-                request_id=sequence.sequence_id,
-                finish_reason=finish_reason,
-                error=error,
-                cached_prompt_tokens=sequence.take_cached_prompt_tokens(),
-            )
-        )
+        self._events.append(TokenEvent(request_id=sequence.sequence_id, finish_reason=finish_reason, error=error))
         self._leave(sequence)
 
     def _leave(self, sequence: Sequence) -> None:

@@ -15,7 +15,6 @@ class Sequence:
     """
 
     __slots__ = (
-        "cached_prompt_tokens",
         "computed",
         "counted_prompt_tokens",
         "decoding",
@@ -45,8 +44,6 @@ class Sequence:
         self.live = True
         self.preemptions = 0
         self.was_admitted = False
-        self.cached_prompt_tokens: int | None = None
-        """What the first event still has to tell."""
         self.counted_prompt_tokens = 0
         """Prompt tokens already in the totals: recomputing does not count twice."""
         self.scored_prompt_tokens = 1
@@ -103,11 +100,6 @@ class Sequence:
         told = self.scored_prompt_tokens - step.start - 1
         self.scored_prompt_tokens = min(step.start + len(step.token_ids) + 1, self.prompt_tokens)
         return result.prompt_logprobs[told:]
-
-    def take_cached_prompt_tokens(self) -> int | None:
-        """The cached share of the prompt, once."""
-        cached, self.cached_prompt_tokens = self.cached_prompt_tokens, None
-        return cached
 
     def append(self, token_id: int) -> str | None:
         """Take in the next token; why the sequence ends with it, or None when it goes on."""

@@ -1,5 +1,8 @@
 """`/metrics` and `/load` against their contracts."""
 
+import dataclasses
+
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -25,11 +28,12 @@ STATUS = CoreStatus(
     prefix_hits_total=6,
     preemptions_total=1,
     block_allocation_failures_total=4,
-    steps_total=9,
     seconds_since_last_step=0.5,
 )
-BUSY = Snapshot(state=EngineState.READY, ready=READY, status=STATUS, silent_s=0.25, open_sequences=6)
-STARTING = Snapshot(state=EngineState.STARTING, ready=None, status=None, silent_s=0.0, open_sequences=0)
+BUSY = Snapshot(state=EngineState.READY, ready=READY, status=STATUS, silent_s=0.25, busy_s=60.0, open_sequences=6)
+STARTING = Snapshot(
+    state=EngineState.STARTING, ready=None, status=None, silent_s=0.0, busy_s=None, open_sequences=0
+)
 
 
 def scrape(snapshot: Snapshot, recorder: Recorder | None = None, *, vllm_names: bool = True) -> dict[str, float]:
@@ -93,7 +97,7 @@ def test_histograms_count_each_value_in_every_bucket_that_holds_it() -> None:
     recorder = Recorder()
     for value in (0.0005, 0.0006, 9.0, -1.0):
         recorder.observe(Engine.INTER_TOKEN_LATENCY, value)
-    recorder.step(StepTimes(0.001, 0.2, 17, 3))
+    recorder.step(StepTimes(0.001, 0.2, 17))
     found = scrape(BUSY, recorder)
     family = "pagefleet_inter_token_latency_seconds"
     assert found[f"{family}_bucket[('le', '0.0005')]"] == 2
@@ -123,13 +127,21 @@ def test_load_says_that_what_is_not_waiting_is_running() -> None:
 
 
 def test_load_never_counts_more_waiting_than_open() -> None:
-    snapshot = Snapshot(state=EngineState.READY, ready=READY, status=STATUS, silent_s=0.0, open_sequences=1)
+    snapshot = dataclasses.replace(BUSY, open_sequences=1)
     assert (snapshot.running, snapshot.waiting) == (0, 1)
 
 
 def test_an_idle_engine_has_no_age_of_its_last_step() -> None:
-    snapshot = Snapshot(state=EngineState.READY, ready=READY, status=STATUS, silent_s=3.0, open_sequences=0)
-    assert snapshot.seconds_since_last_step == 0.0
+    assert dataclasses.replace(BUSY, silent_s=3.0, busy_s=None, open_sequences=0).seconds_since_last_step == 0.0
+
+
+def test_a_step_from_before_the_first_open_request_has_no_age_either() -> None:
+    idle_long = msgspec.structs.replace(STATUS, seconds_since_last_step=4.8)
+    snapshot = dataclasses.replace(BUSY, status=idle_long, silent_s=0.03, busy_s=0.02, open_sequences=1)
+    assert snapshot.seconds_since_last_step == 0.02
+    load = snapshot.load()
+    assert load is not None
+    assert load.seconds_since_last_step == 0.02
 
 
 def test_load_is_unknown_until_the_pool_is() -> None:

@@ -15,7 +15,6 @@ from tests.pagefleet_engine.api.words import Words
 READY = CoreReady(
     max_model_len=100,
     max_num_seqs=4,
-    max_num_batched_tokens=64,
     block_size=16,
     num_blocks=64,
     dtype="float32",

@@ -11,7 +11,7 @@ from itertools import pairwise
 from zlib import crc32
 
 from pagefleet_api.sizing import BLOCK_TOKENS
-from pagefleet_engine.steps import SequenceResult, SequenceStep, StepPlan, TokenLogprobs
+from pagefleet_engine.steps import Progress, SequenceResult, SequenceStep, StepPlan, TokenLogprobs, no_progress
 
 VOCAB_SIZE = 997
 
@@ -68,7 +68,7 @@ class ChainRunner:
         """Blocks in the pool."""
         return self._num_blocks
 
-    def execute(self, plan: StepPlan) -> list[SequenceResult]:
+    def execute(self, plan: StepPlan, progress: Progress = no_progress) -> list[SequenceResult]:
         """Compute the step."""
         self.steps += 1
         return [self._compute(step) for step in plan.sequences]

@@ -5,7 +5,7 @@ import time
 
 from pagefleet_api.launch import Launch
 from pagefleet_engine.core.run import LoadedRunner, serve_core
-from pagefleet_engine.steps import RunnerBroken, SequenceResult, StepPlan
+from pagefleet_engine.steps import Progress, RunnerBroken, SequenceResult, StepPlan, no_progress
 from tests.pagefleet_engine.core.chain_runner import VOCAB_SIZE, ChainRunner
 
 POISON_TOKEN = 666
@@ -22,7 +22,7 @@ class ScriptedRunner(ChainRunner):
         self._mute = mute
         self._step_s = 0.05 if paced else 0.0
 
-    def execute(self, plan: StepPlan) -> list[SequenceResult]:
+    def execute(self, plan: StepPlan, progress: Progress = no_progress) -> list[SequenceResult]:
         """Compute the step."""
         time.sleep(self._step_s)
         if any(POISON_TOKEN in step.token_ids for step in plan.sequences):
@@ -32,7 +32,7 @@ class ScriptedRunner(ChainRunner):
                 SequenceResult(sequence_id=step.sequence_id, token_id=None, failure="logits are not finite")
                 for step in plan.sequences
             ]
-        return super().execute(plan)
+        return super().execute(plan, progress)
 
 
 def load(launch: Launch, behaviour: str) -> LoadedRunner:
@@ -50,7 +50,7 @@ def load(launch: Launch, behaviour: str) -> LoadedRunner:
         runner=ScriptedRunner(num_blocks, mute=behaviour == "mute", paced=behaviour == "paced"),
         max_model_len=launch.max_model_len or 512,
         dtype="float32",
-        device="cuda:0" if behaviour == "cuda" else "cpu",
+        device="cpu",
         memory_bytes={"kv": 1024},
         phase_s={"weights": 0.1},
         vocab_size=VOCAB_SIZE,

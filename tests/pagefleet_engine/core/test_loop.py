@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from pagefleet_engine.core.channel import ChannelClosed, CoreChannel
-from pagefleet_engine.core.loop import FAILED_STEPS_IN_A_ROW_LIMIT, CoreLoop
+from pagefleet_engine.core.containment import BROKEN_IN_A_ROW_LIMIT
+from pagefleet_engine.core.loop import CoreLoop
 from pagefleet_engine.scheduler.admission import Capacity
 from pagefleet_engine.scheduler.fcfs import Scheduler
-from pagefleet_engine.steps import RunnerBroken, SequenceResult, StepPlan
+from pagefleet_engine.steps import Progress, RunnerBroken, SequenceResult, StepPlan, no_progress
 from pagefleet_engine.wire import Abort, StepReport
 from tests.pagefleet_engine.core.api_side import ApiSide
 from tests.pagefleet_engine.core.chain_runner import VOCAB_SIZE, ChainRunner, expected_answer
@@ -18,32 +19,41 @@ from tests.pagefleet_engine.core.engine_rig import submit
 
 
 class FaultyRunner(ChainRunner):
-    """Raises, or answers wrongly, for as many steps as it is told to."""
+    """Raises, or swallows an answer, where it meets certain tokens; `faults` hit whatever comes next.
+
+    With `parts`, a step's progress is told that often.
+    """
 
     def __init__(self, num_blocks: int) -> None:
         super().__init__(num_blocks)
         self.faults: list[Exception] = []
-        self.swallows = 0
+        self.poison: set[int] = set()
+        self.swallowed: set[int] = set()
+        self.parts = 0
+        self.executed = 0
 
-    def execute(self, plan: StepPlan) -> list[SequenceResult]:
+    def execute(self, plan: StepPlan, progress: Progress = no_progress) -> list[SequenceResult]:
+        self.executed += 1
         if self.faults:
             raise self.faults.pop(0)
+        if any(self.poison.intersection(step.token_ids) for step in plan.sequences):
+            raise IndexError("index out of range in self")
+        for _ in range(self.parts):
+            progress()
         results = super().execute(plan)
-        if self.swallows:
-            self.swallows -= 1
-            return results[1:]
-        return results
+        swallowed = [bool(self.swallowed.intersection(step.token_ids)) for step in plan.sequences]
+        return [result for result, gone in zip(results, swallowed, strict=True) if not gone]
 
 
 class Desk:
     """A loop, its runner and the other end of its channel."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_blocks: int = 16, max_num_seqs: int = 2) -> None:
         core, api = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.now = 100.0
         self.api = ApiSide(api)
-        self.runner = FaultyRunner(16)
-        self.scheduler = Scheduler(Capacity(256, 16, VOCAB_SIZE), 2, 32)
+        self.runner = FaultyRunner(num_blocks)
+        self.scheduler = Scheduler(Capacity(256, num_blocks, VOCAB_SIZE), max_num_seqs, 32)
         self.channel = CoreChannel(core)
         self.loop = CoreLoop(self.channel, self.scheduler, self.runner, clock=self.tick)
 
@@ -51,14 +61,31 @@ class Desk:
         self.now += 0.5
         return self.now
 
-    def turn(self) -> StepReport:
+    def reports(self) -> list[StepReport]:
+        """What one turn tells: the last one is the turn's own."""
         self.loop.turn()
-        report = self.api.hear()
-        assert isinstance(report, StepReport)
-        return report
+        self.api.connection.setblocking(False)
+        reports: list[StepReport] = []
+        try:
+            while isinstance(report := self.api.hear(), StepReport):
+                reports.append(report)
+        except BlockingIOError:
+            return reports
+        raise AssertionError("the loop said something else")
+
+    def turn(self) -> StepReport:
+        return self.reports()[-1]
 
     def turns(self, count: int) -> Sequence[StepReport]:
         return [self.turn() for _ in range(count)]
+
+    def tokens(self, count: int) -> dict[int, list[int | None]]:
+        """What each request is told in some turns, None for an error."""
+        told: dict[int, list[int | None]] = {}
+        for report in self.turns(count):
+            for event in report.events:
+                told.setdefault(event.request_id, []).append(event.token_id)
+        return told
 
 
 @pytest.fixture
@@ -74,13 +101,10 @@ def test_every_step_tells_its_token_its_times_and_the_state_after_it(desk: Desk)
     first, second, third = desk.turns(3)
     told = [event.token_id for report in (first, second, third) for event in report.events]
     assert told == expected_answer(range(20), 3)
-    assert [(report.times[0].batch_tokens, report.times[0].prefill_tokens) for report in (first, second)] == [
-        (20, 20),
-        (1, 0),
-    ]
+    assert [report.times[0].batch_tokens for report in (first, second)] == [20, 1]
     assert (first.times[0].schedule_s, first.times[0].forward_s) == (0.5, 0.5)
     assert first.status is not None
-    assert (first.status.running, first.status.blocks_used, first.status.steps_total) == (1, 2, 1)
+    assert (first.status.running, first.status.blocks_used) == (1, 2)
     assert third.status is not None
     assert (third.status.running, third.status.blocks_used, third.status.blocks_cached) == (0, 0, 1)
     assert third.status.blocks_leaked == 0
@@ -107,37 +131,103 @@ def test_nothing_waits_any_more_when_those_waiting_were_aborted(desk: Desk) -> N
     assert (report.status.running, report.status.waiting, report.status.blocks_used) == (0, 0, 0)
 
 
-def test_a_runner_that_raises_costs_the_requests_of_that_step_alone(desk: Desk) -> None:
-    desk.api.say(*(submit(number, [number], 3) for number in range(3)))
-    desk.runner.faults = [MemoryError("out of memory")]
-    failed, *later = desk.turns(5)
-    assert [(event.request_id, event.finish_reason) for event in failed.events] == [(0, "error"), (1, "error")]
-    assert "MemoryError: out of memory" in str(failed.events[0].error)
-    assert failed.times == ()
-    told = [event.token_id for report in later for event in report.events]
-    assert told == expected_answer([2], 3)
+def test_a_seat_is_told_before_the_step_that_begins_to_compute_it(desk: Desk) -> None:
+    desk.api.say(*(submit(number, [number], 2) for number in range(3)))
+    announced, first = desk.reports()
+    assert [(event.request_id, event.cached_prompt_tokens, event.token_id) for event in announced.events] == [
+        (0, 0, None),
+        (1, 0, None),
+    ]
+    assert announced.times == ()
+    assert announced.status is not None
+    assert (announced.status.running, announced.status.waiting) == (2, 1)
+    assert [event.cached_prompt_tokens for event in first.events] == [None, None]
+    assert len(desk.reports()) == 1
+    assert [event.request_id for event in desk.reports()[0].events] == [2]
 
 
-def test_answers_for_other_sequences_than_asked_count_as_a_failed_step(desk: Desk) -> None:
+def test_a_long_step_sends_heartbeats_as_it_makes_progress(desk: Desk) -> None:
+    desk.api.say(submit(1, [1], 2))
+    desk.turn()
+    desk.now += 900
+    desk.runner.parts = 5
+    *beats, last = desk.reports()
+    assert len(beats) == 5
+    assert not any(beat.events or beat.times for beat in beats)
+    assert {beat.status.seconds_since_last_step for beat in beats if beat.status is not None} == {0.0}
+    assert [event.token_id for event in last.events] == expected_answer([1], 2)[1:]
+
+
+def test_a_step_that_raises_for_a_moment_costs_nobody(desk: Desk) -> None:
     desk.api.say(*(submit(number, [number], 3) for number in range(2)))
-    desk.runner.swallows = 1
-    assert {event.finish_reason for event in desk.turn().events} == {"error"}
+    desk.runner.faults = [MemoryError("out of memory")]
+    assert desk.tokens(3) == {number: expected_answer([number], 3) for number in range(2)}
 
 
-def test_failures_that_do_not_follow_each_other_are_survived(desk: Desk) -> None:
-    for number in range(2 * FAILED_STEPS_IN_A_ROW_LIMIT):
+@pytest.mark.parametrize("poisoned", range(7))
+def test_a_request_that_makes_every_step_raise_costs_itself_alone(poisoned: int) -> None:
+    desk = Desk(max_num_seqs=7)
+    desk.runner.poison = {995}
+    desk.api.say(*(submit(number, [995 if number == poisoned else number], 3) for number in range(7)))
+    first = desk.turn()
+    failed = [event for event in first.events if event.finish_reason == "error"]
+    assert [event.request_id for event in failed] == [poisoned]
+    assert "IndexError: index out of range in self" in str(failed[0].error)
+    told = {event.request_id: [event.token_id] for event in first.events if event.finish_reason is None}
+    for number, tokens in desk.tokens(2).items():
+        assert told[number] + tokens == expected_answer([number], 3)
+    assert desk.runner.executed <= 1 + 1 + 2 * 3 + 2, "tried more than the halves that hold the fault"
+    assert desk.scheduler.check() == (0, ())
+
+
+def test_requests_that_fail_alone_never_end_the_engine(desk: Desk) -> None:
+    desk.runner.poison = {995}
+    for number in range(3 * BROKEN_IN_A_ROW_LIMIT):
+        desk.api.say(submit(number, [995], 2))
+        assert [event.finish_reason for event in desk.turn().events] == ["error"]
+    desk.api.say(submit(99, [1], 2))
+    assert desk.tokens(2) == {99: expected_answer([1], 2)}
+
+
+def test_a_request_that_raises_in_a_full_pool_costs_itself_alone() -> None:
+    desk = Desk(num_blocks=2)
+    desk.runner.poison = {995}
+    desk.api.say(submit(1, [995] * 20, 2), submit(2, [2], 2))
+    assert desk.tokens(3) == {1: [None], 2: expected_answer([2], 2)}
+
+
+def test_a_runner_that_leaves_somebody_out_costs_that_one_alone(desk: Desk) -> None:
+    desk.api.say(*(submit(number, [number], 3) for number in range(2)))
+    desk.runner.swallowed = {1}
+    assert desk.tokens(3) == {0: expected_answer([0], 3), 1: [None]}
+
+
+def test_a_runner_that_fails_harmless_steps_too_costs_the_step_and_in_the_end_the_loop(desk: Desk) -> None:
+    def always() -> list[Exception]:
+        return [ValueError("no") for _ in range(2)]
+
+    for number in range(BROKEN_IN_A_ROW_LIMIT - 1):
         desk.api.say(submit(number, [1], 2))
-        desk.turn()
-        desk.runner.faults = [ValueError("no")]
-        assert desk.turn().events[0].finish_reason == "error"
-
-
-def test_a_runner_that_never_succeeds_again_ends_the_loop(desk: Desk) -> None:
-    desk.runner.faults = [ValueError("no") for _ in range(FAILED_STEPS_IN_A_ROW_LIMIT)]
+        desk.runner.faults = always()
+        assert [event.finish_reason for event in desk.turn().events] == ["error"]
+    desk.api.say(submit(90, [1], 1))
+    assert desk.tokens(1) == {90: expected_answer([1], 1)}
     with pytest.raises(RunnerBroken, match="3 steps failed in a row: ValueError: no"):
-        for number in range(FAILED_STEPS_IN_A_ROW_LIMIT):
+        for number in range(BROKEN_IN_A_ROW_LIMIT):
             desk.api.say(submit(number, [1], 2))
+            desk.runner.faults = always()
             desk.turn()
+
+
+def test_an_api_process_that_goes_during_a_step_ends_the_loop_and_is_no_fault(desk: Desk) -> None:
+    desk.api.say(submit(1, [1], 9))
+    desk.turn()
+    desk.runner.parts = 1
+    desk.api.connection.shutdown(socket.SHUT_RD)
+    executed = desk.runner.executed
+    with pytest.raises(ChannelClosed):
+        desk.loop.turn()
+    assert desk.runner.executed == executed + 1
 
 
 def test_a_runner_that_says_it_is_broken_ends_the_loop_at_once(desk: Desk) -> None:

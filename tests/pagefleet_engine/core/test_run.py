@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pagefleet_engine.core.run import PROCESS_TITLE, make_first_tokens
+from pagefleet_api.launch import Launch
+from pagefleet_engine.core.run import PROCESS_TITLE, batched_tokens, make_first_tokens
 from pagefleet_engine.scheduler.admission import Capacity
 from pagefleet_engine.wire import Abort, CoreFailed, CoreReady, FromCore, StepReport
 from tests.pagefleet_engine.core.api_side import ApiSide
@@ -58,7 +59,7 @@ def test_a_loading_core_sends_heartbeats_and_then_what_it_is(start: Start) -> No
     assert before
     assert all(isinstance(message, StepReport) and message.status is None for message in before)
     assert (ready.max_num_seqs, ready.num_blocks, ready.block_size, ready.max_model_len) == (3, 10, 16, 512)
-    assert (ready.max_num_batched_tokens, ready.device, ready.dtype) == (512, "cpu", "float32")
+    assert (ready.device, ready.dtype) == ("cpu", "float32")
     assert set(ready.startup_phase_s) == {"weights", "warmup"}
     title = Path(f"/proc/{process.pid}/cmdline").read_text(encoding="utf-8")
     assert title.rstrip("\0") == PROCESS_TITLE
@@ -70,19 +71,41 @@ def test_a_core_serves_and_ends_with_its_socket_and_not_by_signals(start: Start)
     process.send_signal(signal.SIGTERM)
     process.send_signal(signal.SIGINT)
     api.say(submit(1, range(9), 5), submit(2, range(9), 400))
-    assert [event.token_id for event in api.until_end_of(1)] == expected_answer(range(9), 5)
+    seat, *tokens = api.until_end_of(1)
+    assert seat.cached_prompt_tokens == 0
+    assert [event.token_id for event in tokens] == expected_answer(range(9), 5)
     api.say(Abort((2,)))
     assert api.until_end_of(2)[-1].finish_reason == "abort"
     assert api.status is not None
-    assert (api.status.prefix_hits_total, api.status.steps_total > 0) == (0, True)
+    assert (api.status.prefix_hits_total, api.status.prompt_tokens_computed_total) == (0, 18)
     api.connection.close()
     assert process.wait(10) == 0
 
 
-@pytest.mark.parametrize(("flags", "tokens"), [((), 8192), (("--max-num-batched-tokens", "7"), 7)])
-def test_a_gpu_gets_a_larger_step_unless_told_otherwise(start: Start, flags: tuple[str, ...], tokens: int) -> None:
-    api, _ = start("cuda", *flags)
-    assert until_ready(api)[0].max_num_batched_tokens == tokens
+@pytest.mark.parametrize(
+    ("device", "flags", "tokens"),
+    [
+        ("cuda:0", (), 8192),
+        ("cpu", (), 512),
+        ("cuda:0", ("--max-num-batched-tokens", "7"), 7),
+        ("cpu", ("--max-num-batched-tokens", "7"), 7),
+    ],
+)
+def test_a_gpu_gets_a_larger_step_unless_told_otherwise(device: str, flags: tuple[str, ...], tokens: int) -> None:
+    assert batched_tokens(Launch.parse(["--model", "pkg://none", *flags]), device) == tokens
+
+
+def test_a_step_computes_no_more_tokens_than_the_launch_allows(start: Start) -> None:
+    api, _ = start("well", "--max-num-batched-tokens", "7")
+    until_ready(api)
+    api.say(submit(1, range(20), 1))
+    sizes = []
+    for message in api.messages():
+        assert isinstance(message, StepReport)
+        sizes += [times.batch_tokens for times in message.times]
+        if any(event.finish_reason for event in message.events):
+            break
+    assert sizes == [7, 7, 6]
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,8 @@ def test_a_failed_step_ends_only_its_own_requests() -> None:
     plan = rig.plan()
     assert plan is not None
     rig.scheduler.abort([1])
-    rig.scheduler.fail(plan, "no memory")
+    failures = [SequenceResult(sequence_id=number, token_id=None, failure="no memory") for number in (1, 2)]
+    rig.scheduler.complete(plan, failures)
     rig.run()
     assert rig.ends[1].finish_reason == "abort"
     assert (rig.ends[2].finish_reason, rig.ends[2].error) == ("error", "no memory")

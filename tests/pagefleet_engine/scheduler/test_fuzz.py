@@ -5,6 +5,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pagefleet_engine.scheduler.fcfs import RESERVE_AFTER_PREEMPTIONS
 from pagefleet_engine.wire import Submit
@@ -26,6 +27,14 @@ def random_request(dice: random.Random, request_id: int, most_tokens: int) -> Su
         salt=dice.choice(("", "", "other")),
         seed=dice.randrange(3),
     )
+
+
+def assert_harmless(rig: Rig) -> None:
+    plan = rig.scheduler.harmless_step()
+    if plan is None:
+        assert rig.scheduler.snapshot().blocks_used == rig.runner.num_blocks
+    else:
+        rig.runner.execute(plan)
 
 
 def assert_right(rig: Rig, request: Submit) -> None:
@@ -72,10 +81,11 @@ def play(dice: random.Random, operations: int, *, aborts: bool = True) -> Rig:
             rig.scheduler.abort(dice.choices(range(len(requests)), k=2))
             results = rig.runner.execute(plan)
             if dice.random() < 0.2:
-                rig.scheduler.fail(plan, "the step failed")
-            else:
-                rig.scheduler.complete(plan, results)
+                results = [replace(result, token_id=None, failure="the step failed") for result in results]
+            rig.scheduler.complete(plan, results)
             rig.runner.failing = set()
+            if dice.random() < 0.2:
+                assert_harmless(rig)
             rig.read_events()
         else:
             rig.step()

@@ -44,7 +44,6 @@ class FakeCore:
         self.channel, self.launch, self.script = channel, launch, script
         self.sequences: dict[int, Sequence] = {}
         self.prompt_tokens = 0
-        self.steps = 0
 
     def run(self) -> None:
         self.load()
@@ -68,7 +67,6 @@ class FakeCore:
             CoreReady(
                 max_model_len=self.script.max_model_len,
                 max_num_seqs=self.launch.max_num_seqs,
-                max_num_batched_tokens=512,
                 block_size=BLOCK,
                 num_blocks=self.launch.num_kv_blocks or 64,
                 dtype="float32",
@@ -86,8 +84,7 @@ class FakeCore:
         for event in events:
             if event.finish_reason is not None:
                 del self.sequences[event.request_id]
-        times = (StepTimes(0.0, self.script.step_s, len(seated), 0),) if seated else ()
-        self.steps += len(times)
+        times = (StepTimes(0.0, self.script.step_s, len(seated)),) if seated else ()
         self.channel.send(StepReport(events=events, status=self.status(len(seated)), times=times))
 
     def status(self, seated: int) -> CoreStatus:
@@ -107,7 +104,6 @@ class FakeCore:
             prefix_hits_total=0,
             preemptions_total=0,
             block_allocation_failures_total=0,
-            steps_total=self.steps,
             seconds_since_last_step=0.0,
         )
 
