@@ -14,7 +14,7 @@ from pagefleet_operator.cluster import ApiError, Cluster, Note
 from pagefleet_operator.kinds import CHILDREN, POD
 from pagefleet_operator.metrics import Metrics, Operator
 from pagefleet_operator.observed import LEAVING_COST, Body, ChildKey, Observed, Pod
-from pagefleet_operator.plan.convergence import Action, Apply, Conflict, obstacle
+from pagefleet_operator.plan.convergence import Action, Apply, Conflict, Wait, obstacle
 from pagefleet_operator.plan.replicas import Drain, Release, ReplicaPlan, Undrain
 from pagefleet_operator.scraper import Scraper
 
@@ -33,26 +33,44 @@ class Steps:
     children: tuple[Action, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Hindrances:
+    """What kept a pass from the children."""
+
+    conflicts: tuple[Conflict, ...] = ()
+    waits: tuple[Wait, ...] = ()
+
+    @classmethod
+    def of(cls, found: Sequence[Action]) -> "Hindrances":
+        """Those among these actions."""
+        return cls(
+            tuple(action for action in found if isinstance(action, Conflict)),
+            tuple(action for action in found if isinstance(action, Wait)),
+        )
+
+
 class Executor:
     """Writes to the API server and to engines."""
 
     def __init__(self, cluster: Cluster, scraper: Scraper, cache: WatchCache, metrics: Metrics) -> None:
         self._cluster, self._scraper, self._cache, self._metrics = cluster, scraper, cache, metrics
 
-    async def execute(self, steps: Steps) -> tuple[Conflict, ...]:
-        """Do all of it; the conflicts that kept it from the children, if any. Raises ApiError as `Cluster` does.
+    async def execute(self, steps: Steps) -> Hindrances:
+        """Do all of it; says what kept it from the children, if anything. Raises ApiError as `Cluster` does.
 
         Pods first: a pod must be out of the Service and told to drain, and a drained pod must carry its deletion
-        cost, before the Deployment's number goes down.
+        cost, before the Deployment's number goes down. One conflict keeps it from all children, as they serve
+        only together; a child of a predecessor is waited for while the others are made.
         """
         await self._move_pods(steps)
-        conflicts = await self._conflicts(steps)
-        if not conflicts:
-            for action in steps.children:
+        children = [await self._looked_up(steps, action) for action in steps.children]
+        hindrances = Hindrances.of(children)
+        if not hindrances.conflicts:
+            for action in children:
                 await self._change_child(steps, action)
         plan = steps.replicas
         await asyncio.gather(*(self._tell(order.pod, drain=order.drain) for order in plan.tell))
-        return conflicts
+        return hindrances
 
     async def post(self, namespace: str, name: str, uid: str, reason: EventReason, message: str) -> None:
         """Put an Event on a service. One that cannot be written is logged: it changes nothing."""
@@ -88,7 +106,7 @@ class Executor:
 
     async def _release(self, service: InferenceService, order: Release) -> None:
         await self._mark(service.namespace, order.pod, {}, {labels.DELETION_COST: str(order.deletion_cost)})
-        place = (service.namespace, service.name)
+        place = ServiceKey(service.namespace, service.name).series
         self._metrics.observe(Operator.DRAIN, order.took_s, *place)
         self._metrics.add(Operator.DRAIN_ABORTED, *place, amount=order.aborted or 0)
 
@@ -102,19 +120,15 @@ class Executor:
         """An engine that cannot be told is told again by a later pass; its pod is out of the Service already."""
         await (self._scraper.drain(pod) if drain else self._scraper.undrain(pod))
 
-    async def _conflicts(self, steps: Steps) -> tuple[Conflict, ...]:
-        """Objects of other owners under our names; the cache has none that lack our label, so new names are read."""
-        found = [action for action in steps.children if isinstance(action, Conflict)]
-        for action in steps.children:
-            if isinstance(action, Apply) and ChildKey.of(action.manifest) not in steps.observed.children:
-                found += await self._foreign(steps.service, action)
-        return tuple(found)
-
-    async def _foreign(self, service: InferenceService, action: Apply) -> Sequence[Conflict]:
+    async def _looked_up(self, steps: Steps, action: Action) -> Action:
+        """A child that seems to be new is read: the cache has no objects of others, which lack our label."""
+        if not isinstance(action, Apply):
+            return action
         child = ChildKey.of(action.manifest)
-        live = await self._cluster.read(CHILDREN[child.kind], service.namespace, child.name)
-        hindrance = None if live is None else obstacle(action.manifest, live)
-        return (hindrance,) if isinstance(hindrance, Conflict) else ()
+        if child in steps.observed.children:
+            return action
+        live = await self._cluster.read(CHILDREN[child.kind], steps.service.namespace, child.name)
+        return (None if live is None else obstacle(action.manifest, live)) or action
 
     async def _change_child(self, steps: Steps, action: Action) -> None:
         if isinstance(action, Apply):

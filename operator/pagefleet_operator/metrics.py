@@ -1,14 +1,33 @@
 """The operator's own metrics, registered from the contract."""
 
+from collections.abc import Iterable
+from itertools import product
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
 from pagefleet_api.metrics import OPERATOR, SERVICE, Kind, Metric, Operator
 
 __all__ = ["Metrics", "Operator"]
 
+_SCRAPE_REASONS = ("timeout", "refused", "broken", "malformed", "too_large", "http_503")
+"""The usual ones; another HTTP status is a reason of its own."""
+
+_BORN: tuple[tuple[Metric, Iterable[tuple[str, ...]]], ...] = (
+    (Operator.SCALE_EVENTS, tuple(product(("up", "down"), ("spec", "autoscaler")))),
+    (Operator.SCRAPE_ERRORS, tuple((reason,) for reason in _SCRAPE_REASONS)),
+    (Operator.DRAIN, ((),)),
+    (Operator.DRAIN_ABORTED, ((),)),
+)
+"""What is counted for a service, with its other labels. It starts at 0: a counter that is born with its first event
+shows no increase for it."""
+
 
 class Metrics:
-    """Every family of `pagefleet_api.metrics.OPERATOR`, in a registry of its own."""
+    """Every family of `pagefleet_api.metrics.OPERATOR`, in a registry of its own.
+
+    A service has series from `begin` to `forget`; what is said of it outside of that is dropped, as a pass may still
+    run when another replica has taken over.
+    """
 
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the contract has no `_created` series
@@ -16,29 +35,37 @@ class Metrics:
         self._families = {metric.name: _family(metric, self._registry) for metric in OPERATOR}
         self._series: dict[tuple[str, str], set[tuple[str, tuple[str, ...]]]] = {}
 
+    def begin(self, namespace: str, service: str) -> None:
+        """Export a service's series from now on, its counters at 0 or where they are."""
+        self._series.setdefault((namespace, service), set())
+        for metric, others in _BORN:
+            for other in others:
+                self._child(metric, (namespace, service, *other))
+
     def set(self, metric: Metric, value: float | None, *labels: str) -> None:
         """Set a gauge; None takes its series away, as an absent value is not 0."""
-        family = self._families[metric.name]
-        assert isinstance(family, Gauge)
-        if value is not None:
-            self._noted(metric, labels)
-            (family.labels(*labels) if labels else family).set(value)
-        elif labels:
-            _remove(family, labels)
+        if value is None:
+            if labels:
+                _remove(self._families[metric.name], labels)
+            return
+        child = self._child(metric, labels)
+        if child is not None:
+            assert isinstance(child, Gauge)
+            child.set(value)
 
     def add(self, metric: Metric, *labels: str, amount: float = 1) -> None:
         """Raise a counter."""
-        family = self._families[metric.name]
-        assert isinstance(family, Counter)
-        self._noted(metric, labels)
-        (family.labels(*labels) if labels else family).inc(amount)
+        child = self._child(metric, labels)
+        if child is not None:
+            assert isinstance(child, Counter)
+            child.inc(amount)
 
     def observe(self, metric: Metric, value: float, *labels: str) -> None:
         """Add one observation to a histogram."""
-        family = self._families[metric.name]
-        assert isinstance(family, Histogram)
-        self._noted(metric, labels)
-        (family.labels(*labels) if labels else family).observe(value)
+        child = self._child(metric, labels)
+        if child is not None:
+            assert isinstance(child, Histogram)
+            child.observe(value)
 
     def forget(self, namespace: str, service: str) -> None:
         """Take away every series of a service that is gone."""
@@ -49,9 +76,15 @@ class Metrics:
         """The text that `/metrics` answers."""
         return generate_latest(self._registry)
 
-    def _noted(self, metric: Metric, labels: tuple[str, ...]) -> None:
+    def _child(self, metric: Metric, labels: tuple[str, ...]) -> "Family | None":
+        """The series to write to; None when it is of a service that has none."""
+        family = self._families[metric.name]
         if SERVICE in metric.labels:
-            self._series.setdefault((labels[0], labels[1]), set()).add((metric.name, labels))
+            series = self._series.get((labels[0], labels[1]))
+            if series is None:
+                return None
+            series.add((metric.name, labels))
+        return family.labels(*labels) if labels else family
 
 
 Family = Gauge | Counter | Histogram

@@ -17,11 +17,11 @@ from pagefleet_operator import cluster as api
 from pagefleet_operator import render
 from pagefleet_operator.autoscaling import Fleet, Memory, Outcome, Policy, decide
 from pagefleet_operator.cache import ServiceKey, WatchCache
-from pagefleet_operator.execute import Executor, Steps
+from pagefleet_operator.execute import Executor, Hindrances, Steps
 from pagefleet_operator.metrics import Metrics, Operator
 from pagefleet_operator.news import turn
 from pagefleet_operator.observed import Body, ChildKey, DeploymentView, Now, Observed
-from pagefleet_operator.plan.convergence import Conflict, plan_children
+from pagefleet_operator.plan.convergence import plan_children
 from pagefleet_operator.plan.replicas import plan_replicas
 from pagefleet_operator.plan.rollout import rolling_update
 from pagefleet_operator.scraper import Scraper
@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 _TRAIL_LENGTH = 100
 _ROLLOUT_LOOK_S = 10.0
+_PREDECESSOR_LOOK_S = 2.0
 _ROUNDS_MISSED = 1.5
 """A round of samples brings the next pass; without one (no pod answers yet) it comes so many intervals later."""
 
@@ -40,6 +41,8 @@ _ROUNDS_MISSED = 1.5
 class Recollection:
     """What is kept of one service between passes. It may be lost at any time."""
 
+    service: InferenceService
+    """As it could be read last."""
     memory: Memory | None = None
     wanted: int | None = None
     unposted: list[tuple[EventReason, str]] = field(default_factory=list)
@@ -53,6 +56,22 @@ class Pass:
     steps: Steps
     wanted: int
     outcome: Outcome | None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What became of a pass."""
+
+    decided: Pass
+    hindrances: Hindrances
+    refusal: api.Refused | None = None
+
+    def check(self) -> None:
+        """Raises ApiError when the pass should be tried again."""
+        if self.refusal is not None:
+            raise self.refusal
+        if self.hindrances.conflicts:
+            raise api.Refused(self.hindrances.conflicts[0].message)
 
 
 class Reconciler:
@@ -75,21 +94,23 @@ class Reconciler:
     async def converge(self, key: ServiceKey) -> None:
         """Bring one service closer to what its object says. Raises ApiError when it should be tried again."""
         now = Now(datetime.now(UTC), time.monotonic())
-        service = await self._parse(key, now)
-        if service is None or service.deleting:
+        body = self._cache.service(key)
+        if body is None or body["metadata"].get("deletionTimestamp") is not None:
             self.forget(key)
             return
-        observed = self._observe(service)
-        decided = self._plan(service, observed, now)
-        conflicts, refusal = await self._execute(key, decided)
-        await self._report(decided, now, conflicts, refusal)
-        if conflicts or refusal:
-            raise refusal or api.Refused(conflicts[0].message)
+        service, invalid = self._parse(key, body)
+        if service is not None:
+            decided = self._plan(service, self._observe(service), now)
+            done = await self._execute(key, decided)
+            await self._report(key, done, invalid, now)
+            done.check()
+        elif invalid is not None:
+            await self._report_invalid(key, invalid, now)
 
     def forget(self, key: ServiceKey) -> None:
         """The service is gone or being deleted: its children go with it."""
         self._scraper.forget(key)
-        self._metrics.forget(key.namespace, key.name)
+        self._metrics.forget(*key.series)
         self._kept.pop(key, None)
 
     def forget_all(self) -> None:
@@ -102,18 +123,20 @@ class Reconciler:
         kept = self._kept.get(ServiceKey(namespace, name))
         return tuple(kept.trail) if kept is not None else None
 
-    async def _parse(self, key: ServiceKey, now: Now) -> InferenceService | None:
-        body = self._cache.service(key)
-        if body is None:
-            return None
+    def _parse(self, key: ServiceKey, body: Body) -> tuple[InferenceService | None, InvalidService | None]:
+        """The service, and why it cannot be read if it cannot.
+
+        Then it goes on as it could be read last: its pods serve, and its drains must end.
+        """
+        kept = self._kept.get(key)
+        if kept is not None and kept.service.uid != body["metadata"]["uid"]:
+            self.forget(key)
+            kept = None
         try:
-            return InferenceService.parse(body)
+            return InferenceService.parse(body), None
         except InvalidService as error:
             log.info("service_invalid", extra={"service": str(key), "error": str(error)})
-            previous = _status(body)
-            status = invalid_status(str(error), body["metadata"].get("generation", 1), previous, now)
-            await self._write_status(body["metadata"], previous, status, now)
-            return None
+            return None if kept is None else kept.service, error
 
     def _observe(self, service: InferenceService) -> Observed:
         key = ServiceKey(service.namespace, service.name)
@@ -128,7 +151,7 @@ class Reconciler:
 
     def _plan(self, service: InferenceService, observed: Observed, now: Now) -> Pass:
         key = ServiceKey(service.namespace, service.name)
-        kept = self._kept.setdefault(key, Recollection())
+        kept = self._recall(key, service)
         policy = Policy.of(service)
         outcome = None if policy is None else decide(policy, Fleet.of(observed, now), kept.memory, now)
         wanted = service.spec.replicas if outcome is None else outcome.desired
@@ -145,12 +168,19 @@ class Reconciler:
         self._remember(key, kept, outcome, wanted)
         return Pass(Steps(service, observed, replicas, children), wanted, outcome)
 
+    def _recall(self, key: ServiceKey, service: InferenceService) -> Recollection:
+        if key not in self._kept:
+            self._kept[key] = Recollection(service)
+            self._metrics.begin(*key.series)
+        self._kept[key].service = service
+        return self._kept[key]
+
     def _remember(self, key: ServiceKey, kept: Recollection, outcome: Outcome | None, wanted: int) -> None:
         kept.memory = outcome.memory if outcome is not None else None
         if kept.wanted is not None and kept.wanted != wanted:
             direction = "up" if wanted > kept.wanted else "down"
             driver = "spec" if outcome is None else "autoscaler"
-            self._metrics.add(Operator.SCALE_EVENTS, key.namespace, key.name, direction, driver)
+            self._metrics.add(Operator.SCALE_EVENTS, *key.series, direction, driver)
         kept.wanted = wanted
         if outcome is None:
             return
@@ -160,20 +190,24 @@ class Reconciler:
             kept.trail.pop()
         kept.trail.append(outcome.decision)
 
-    async def _execute(self, key: ServiceKey, decided: Pass) -> tuple[tuple[Conflict, ...], api.Refused | None]:
+    async def _execute(self, key: ServiceKey, decided: Pass) -> Done:
         self._sample(key, decided)
         try:
-            conflicts = await self._executor.execute(decided.steps)
+            hindrances = await self._executor.execute(decided.steps)
         except api.Refused as error:
             log.warning("write_refused", extra={"service": str(key), "error": str(error)})
-            return (), error
-        self._time_decision(key, decided)
-        kept = self._kept.get(key, Recollection())
-        unposted, kept.unposted = kept.unposted, []
-        service = decided.steps.service
-        for reason, message in unposted:
-            await self._executor.post(service.namespace, service.name, service.uid, reason, message)
-        return conflicts, None
+            return Done(decided, Hindrances(), error)
+        if hindrances.waits:
+            self._look_again(key, _PREDECESSOR_LOOK_S)
+        self._time_decision(decided)
+        await self._post(key, decided.steps.service)
+        return Done(decided, hindrances)
+
+    async def _post(self, key: ServiceKey, service: InferenceService) -> None:
+        kept = self._kept.get(key)
+        unposted = kept.unposted if kept is not None else []
+        while unposted:
+            await self._executor.post(service.namespace, service.name, service.uid, *unposted.pop(0))
 
     def _sample(self, key: ServiceKey, decided: Pass) -> None:
         """How often to ask the engines, and when to look again without any news."""
@@ -189,17 +223,21 @@ class Reconciler:
         elif unready or observed.rollout_in_progress:
             self._look_again(key, _ROLLOUT_LOOK_S)
 
-    def _time_decision(self, key: ServiceKey, decided: Pass) -> None:
+    def _time_decision(self, decided: Pass) -> None:
         samples = decided.steps.observed.samples.values()
         if decided.outcome is not None and decided.outcome.event is not None and samples:
             taken_s = max(sample.taken_monotonic_s for sample in samples)
             self._metrics.observe(Operator.DECISION, time.monotonic() - taken_s)
 
-    async def _report(
-        self, decided: Pass, now: Now, conflicts: tuple[Conflict, ...], refusal: api.Refused | None
-    ) -> None:
-        service, observed = decided.steps.service, decided.steps.observed
-        body = self._cache.service(ServiceKey(service.namespace, service.name))
+    async def _report(self, key: ServiceKey, done: Done, invalid: InvalidService | None, now: Now) -> None:
+        """What is observed now counts, with our own writes in it: before them it was about another generation."""
+        decided, service = done.decided, done.decided.steps.service
+        observed = self._observe(service)
+        self._measure(key, decided, observed)
+        if invalid is not None:
+            await self._report_invalid(key, invalid, now)
+            return
+        body = self._cache.service(key)
         if body is None or body["metadata"]["uid"] != service.uid:
             return
         previous = _status(body)
@@ -210,10 +248,18 @@ class Reconciler:
             decided.outcome,
             previous,
             now,
-            conflicts=conflicts,
-            apply_error=None if refusal is None else str(refusal),
+            conflicts=done.hindrances.conflicts,
+            waits=done.hindrances.waits,
+            apply_error=None if done.refusal is None else str(done.refusal),
         )
-        self._measure(service, decided)
+        await self._write_status(body["metadata"], previous, status, now)
+
+    async def _report_invalid(self, key: ServiceKey, error: InvalidService, now: Now) -> None:
+        body = self._cache.service(key)
+        if body is None:
+            return
+        previous = _status(body)
+        status = invalid_status(str(error), body["metadata"].get("generation", 1), previous, now)
         await self._write_status(body["metadata"], previous, status, now)
 
     async def _write_status(self, meta: dict[str, Any], previous: Status, status: Status, now: Now) -> None:
@@ -229,13 +275,12 @@ class Reconciler:
         if news is not None:
             await self._executor.post(*place, *news)
 
-    def _measure(self, service: InferenceService, decided: Pass) -> None:
-        place, observed = (service.namespace, service.name), decided.steps.observed
-        ready = sum(pod.ready and pod.serving and pod.active for pod in observed.pods)
+    def _measure(self, key: ServiceKey, decided: Pass, observed: Observed) -> None:
+        place, active = key.series, [pod for pod in observed.pods if pod.active]
         age_s = None if decided.outcome is None else decided.outcome.oldest_sample_age_s
         self._metrics.set(Operator.DESIRED_REPLICAS, decided.wanted, *place)
-        self._metrics.set(Operator.READY_REPLICAS, ready, *place)
-        self._metrics.set(Operator.DRAINING_REPLICAS, decided.steps.replicas.draining, *place)
+        self._metrics.set(Operator.READY_REPLICAS, sum(pod.ready and pod.serving for pod in active), *place)
+        self._metrics.set(Operator.DRAINING_REPLICAS, sum(pod.draining for pod in active), *place)
         self._metrics.set(Operator.METRICS_AGE, age_s, *place)
 
 
@@ -249,9 +294,5 @@ def _status(body: Body) -> Status:
 
 def _same_answer(one: Decision, other: Decision) -> bool:
     """The later of two equal answers stands for both."""
-    return (one.before, one.desired, one.reason, one.clamps) == (
-        other.before,
-        other.desired,
-        other.reason,
-        other.clamps,
-    )
+    first, second = ((each.before, each.desired, each.reason, each.clamps) for each in (one, other))
+    return first == second

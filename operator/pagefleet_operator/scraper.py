@@ -21,6 +21,8 @@ from pagefleet_operator.settings import Timings
 log = logging.getLogger(__name__)
 
 _NO_SAMPLES: Mapping[str, Sample] = MappingProxyType({})
+_ANSWER_LIMIT_BYTES = 65536
+"""A sample has a few hundred bytes."""
 
 
 def admin_address(pod: Pod) -> str | None:
@@ -52,7 +54,8 @@ class BadAnswer(Exception):
 class Scraper:
     """Samples of every watched service's pods, all pods of a service at once over kept connections.
 
-    A bad answer leaves the pod's last good sample to age: missing is never zero.
+    A bad answer leaves the pod's last good sample to age: missing is never zero. A sample is one container's: it
+    goes when that has restarted.
     """
 
     def __init__(
@@ -68,17 +71,17 @@ class Scraper:
 
     def watch(self, key: ServiceKey, pods: Sequence[Pod], *, interval_s: float, matters: bool) -> None:
         """Sample these pods from now on. `matters`: report each round, as a decision may depend on it."""
-        wanted = tuple(pod for pod in pods if pod.active and pod.started)
+        wanted = tuple(pod for pod in pods if pod.active and pod.running)
         watched = self._watched.get(key)
         if watched is None:
             watched = self._watched[key] = _Watched(wanted, interval_s, matters)
-            watched.task = asyncio.create_task(self._rounds(key, watched), name=f"scrape {key}")
+            self._begin(key, watched)
             return
         if interval_s < watched.interval_s:
             watched.sooner.set()
         watched.pods, watched.interval_s, watched.matters = wanted, interval_s, matters
-        uids = {pod.uid for pod in wanted}
-        watched.samples = {uid: sample for uid, sample in watched.samples.items() if uid in uids}
+        alive = {(pod.uid, pod.restarts) for pod in wanted}
+        watched.samples = {uid: one for uid, one in watched.samples.items() if (uid, one.restarts) in alive}
 
     def forget(self, key: ServiceKey) -> None:
         """Stop sampling a service."""
@@ -106,6 +109,17 @@ class Scraper:
         if self._session is not None:
             await self._session.close()
 
+    def _begin(self, key: ServiceKey, watched: _Watched) -> None:
+        if self._watched.get(key) is watched:
+            watched.task = asyncio.create_task(self._rounds(key, watched), name=f"scrape {key}")
+            watched.task.add_done_callback(lambda task: self._ended(key, watched, task))
+
+    def _ended(self, key: ServiceKey, watched: _Watched, task: "asyncio.Task[None]") -> None:
+        """Rounds end only when cancelled; those that a bug ended begin again, as a fleet without samples is blind."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("scraping_crashed", exc_info=error, extra={"service": str(key)})
+            asyncio.get_running_loop().call_later(watched.interval_s, self._begin, key, watched)
+
     async def _rounds(self, key: ServiceKey, watched: _Watched) -> None:
         while True:
             began_s = time.monotonic()
@@ -123,7 +137,7 @@ class Scraper:
             load = await self._load(pod)
         except BadAnswer as bad:
             if pod.ready:
-                self._metrics.add(Operator.SCRAPE_ERRORS, key.namespace, key.name, bad.reason)
+                self._metrics.add(Operator.SCRAPE_ERRORS, *key.series, bad.reason)
             return
         if self._watched.get(key) is watched:
             watched.samples[pod.uid] = Sample(load, began_s, pod.restarts)
@@ -154,7 +168,7 @@ class Scraper:
             raise BadAnswer("no_address")
         try:
             async with self._client().request(method, f"{address}/{path}") as answer:
-                return answer.status, await answer.read()
+                return answer.status, await _body(answer)
         except TimeoutError as error:
             raise BadAnswer("timeout") from error
         except aiohttp.ClientConnectorError as error:
@@ -170,3 +184,12 @@ class Scraper:
                 trust_env=False,
             )
         return self._session
+
+
+async def _body(answer: aiohttp.ClientResponse) -> bytes:
+    """The whole body, when it is of a size that an engine of ours would send."""
+    try:
+        await answer.content.readexactly(_ANSWER_LIMIT_BYTES)
+    except asyncio.IncompleteReadError as end:
+        return end.partial
+    raise BadAnswer("too_large")

@@ -53,13 +53,15 @@ class Bench:
 
     def __init__(self, engine: Engine, port: int) -> None:
         self.engine, self.metrics = engine, Metrics()
+        self.metrics.begin(*_KEY.series)
         self.changed: list[ServiceKey] = []
         timings = Timings(scrape_timeout_s=0.3)
         self.scraper = Scraper(timings, self.metrics, self.changed.append, lambda _: f"http://127.0.0.1:{port}")
 
     def errors(self) -> str:
         lines = self.metrics.exposition().decode().splitlines()
-        return "\n".join(line for line in lines if line.startswith("pagefleet_scrape_errors_total{"))
+        counted = (line for line in lines if line.startswith("pagefleet_scrape_errors_total{"))
+        return "\n".join(line for line in counted if not line.endswith(" 0.0"))
 
 
 @pytest.fixture
@@ -78,8 +80,8 @@ async def bench() -> AsyncIterator[Bench]:
     await runner.cleanup()
 
 
-def _pod(uid: str = "p", *, ready: bool = True, started: bool = True) -> Pod:
-    return Pod(name=uid, uid=uid, ip="10.0.0.1", ready=ready, started=started)
+def _pod(uid: str = "p", *, ready: bool = True, running: bool = True, restarts: int = 0) -> Pod:
+    return Pod(name=uid, uid=uid, ip="10.0.0.1", ready=ready, started=True, running=running, restarts=restarts)
 
 
 async def _until(state: Any) -> None:
@@ -146,12 +148,12 @@ async def test_a_closed_port_is_a_refusal(bench: Bench) -> None:
     await scraper.close()
 
 
-async def test_a_pod_that_starts_is_no_error_and_one_that_never_ran_is_not_asked(bench: Bench) -> None:
+async def test_a_pod_that_starts_is_no_error_and_one_that_does_not_run_is_not_asked(bench: Bench) -> None:
     bench.engine.status = 503
     bench.scraper.watch(_KEY, [_pod("loads", ready=False)], interval_s=0.02, matters=False)
     await _until(lambda: bench.engine.asked >= 2)
     assert bench.errors() == ""
-    bench.scraper.watch(_KEY, [_pod("new", ready=False, started=False)], interval_s=0.02, matters=True)
+    bench.scraper.watch(_KEY, [_pod("new", ready=False, running=False)], interval_s=0.02, matters=True)
     await asyncio.sleep(0.1)
     asked = bench.engine.asked
     await asyncio.sleep(0.1)
@@ -165,6 +167,42 @@ async def test_samples_of_pods_that_left_are_forgotten(bench: Bench) -> None:
     assert set(bench.scraper.samples(_KEY)) == {"a"}
     bench.scraper.forget(_KEY)
     assert bench.scraper.samples(_KEY) == {}
+
+
+async def test_a_sample_goes_with_the_container_that_gave_it(bench: Bench) -> None:
+    bench.scraper.watch(_KEY, [_pod("a"), _pod("b")], interval_s=60.0, matters=True)
+    await _until(lambda: len(bench.scraper.samples(_KEY)) == 2)
+    bench.scraper.watch(_KEY, [_pod("a"), _pod("b", ready=False, restarts=1)], interval_s=60.0, matters=True)
+    assert set(bench.scraper.samples(_KEY)) == {"a"}
+    bench.scraper.watch(_KEY, [_pod("a", ready=False, running=False)], interval_s=60.0, matters=True)
+    assert bench.scraper.samples(_KEY) == {}
+
+
+async def test_an_endless_answer_is_cut_off_and_counted(bench: Bench) -> None:
+    bench.engine.body = "x" * 100_000
+    bench.scraper.watch(_KEY, [_pod()], interval_s=0.02, matters=True)
+    await _until(bench.errors)
+    assert 'reason="too_large"' in bench.errors()
+
+
+async def test_sampling_that_a_bug_ended_begins_again(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    failures = [RuntimeError("a bug")]
+    reported: list[ServiceKey] = []
+
+    def changed(key: ServiceKey) -> None:
+        if failures:
+            raise failures.pop()
+        reported.append(key)
+
+    scraper = Scraper(Timings(), bench.metrics, changed, lambda _: "http://127.0.0.1:1")
+    scraper.watch(_KEY, [_pod()], interval_s=0.02, matters=True)
+    await _until(lambda: len(reported) >= 2)
+    assert [record.message for record in caplog.records].count("scraping_crashed") == 1
+    scraper.forget(_KEY)
+    reported.clear()
+    await asyncio.sleep(0.05)
+    assert not reported
+    await scraper.close()
 
 
 async def test_a_shorter_interval_counts_at_once(bench: Bench) -> None:

@@ -74,6 +74,7 @@ async def test_decisions_of_a_service_are_its_trail(port: Port) -> None:
 
 def test_every_family_of_the_contract_is_exported_under_its_name_and_kind() -> None:
     metrics = Metrics()
+    metrics.begin("x", "x")
     for metric in OPERATOR:
         words = tuple("x" for _ in metric.labels)
         if metric.kind is Kind.GAUGE:
@@ -89,6 +90,8 @@ def test_every_family_of_the_contract_is_exported_under_its_name_and_kind() -> N
 
 def test_the_series_of_a_service_that_is_gone_are_gone() -> None:
     metrics = Metrics()
+    metrics.begin("n", "s")
+    metrics.begin("n", "other")
     metrics.set(Operator.DESIRED_REPLICAS, 2, "n", "s")
     metrics.add(Operator.SCALE_EVENTS, "n", "s", "up", "spec")
     metrics.set(Operator.DESIRED_REPLICAS, 2, "n", "other")
@@ -101,7 +104,39 @@ def test_the_series_of_a_service_that_is_gone_are_gone() -> None:
 
 def test_an_absent_value_is_an_absent_series() -> None:
     metrics = Metrics()
+    metrics.begin("n", "s")
     metrics.set(Operator.METRICS_AGE, 2, "n", "s")
     metrics.set(Operator.METRICS_AGE, None, "n", "s")
     metrics.set(Operator.METRICS_AGE, None, "n", "s")
+    assert "pagefleet_metrics_age_seconds{" not in metrics.exposition().decode()
+
+
+def test_what_is_counted_for_a_service_starts_at_zero_and_is_not_reset() -> None:
+    metrics = Metrics()
+    metrics.begin("n", "s")
+    metrics.add(Operator.DRAIN_ABORTED, "n", "s", amount=2)
+    metrics.begin("n", "s")
+    lines = metrics.exposition().decode().splitlines()
+    place = 'inference_namespace="n",inference_service="s"'
+    assert f"pagefleet_drain_aborted_requests_total{{{place}}} 2.0" in lines
+    assert f"pagefleet_drain_seconds_count{{{place}}} 0.0" in lines
+    for direction in ("up", "down"):
+        for driver in ("spec", "autoscaler"):
+            words = f'direction="{direction}",driver="{driver}",{place}'
+            assert any(
+                line.startswith("pagefleet_scale_events_total")
+                and line.endswith(" 0.0")
+                and all(word in line for word in words.split(","))
+                for line in lines
+            )
+    assert sum(line.startswith("pagefleet_scrape_errors_total{") for line in lines) >= 5
+
+
+def test_nothing_is_exported_of_a_service_that_was_let_go_in_the_middle_of_a_pass() -> None:
+    metrics = Metrics()
+    metrics.begin("n", "s")
+    metrics.forget("n", "s")
+    metrics.set(Operator.DESIRED_REPLICAS, 2, "n", "s")
+    metrics.add(Operator.DRAIN_ABORTED, "n", "s")
+    metrics.observe(Operator.DRAIN, 2.0, "n", "s")
     assert 'inference_service="s"' not in metrics.exposition().decode()
