@@ -18,9 +18,10 @@ OPERATOR_PODS = f"app.kubernetes.io/instance={NAME},app.kubernetes.io/component=
 
 def values(names: ImageNames, replicas: int) -> Mapping[str, object]:
     """Chart values for these images. The digest is an annotation, so that a rebuilt image is rolled out."""
-    repository, _, tag = names.control.rpartition(":")
+    repository, at, digest = names.control.partition("@")
+    tagged, _, tag = names.control.rpartition(":")
     return {
-        "image": {"repository": repository, "tag": tag},
+        "image": {"repository": repository, "digest": digest} if at else {"repository": tagged, "tag": tag},
         "engineImage": names.engine,
         "replicas": replicas,
         "podAnnotations": {"pagefleet.io/image-digest": names.control_digest},

@@ -109,8 +109,16 @@ class OwnSite:
             run_tool(_cluster_tool("push", self.registry), say)
         with progress.step("cluster answers"):
             self.kubectl.run("version")
-        pushed = (name.removeprefix("localhost/") for name in (images.CONTROL_IMAGE, images.ENGINE_IMAGE))
-        return _named(*(f"{self.registry}/{name}" for name in pushed))
+        pushed = _named(images.CONTROL_IMAGE, images.ENGINE_IMAGE)
+        # by digest: nodes that have an older image of the same tag would not pull again
+        return pushed._replace(
+            control=self._pulled(pushed.control, pushed.control_digest),
+            engine=self._pulled(pushed.engine, pushed.engine_digest),
+        )
+
+    def _pulled(self, name: str, digest: str) -> str:
+        repository, _, _ = name.removeprefix("localhost/").rpartition(":")
+        return f"{self.registry}/{repository}@sha256:{digest}"
 
     @property
     def kubectl(self) -> Kubectl:

@@ -101,7 +101,8 @@ def push(state: Path, registry: str) -> list[str]:
     for image in wanted:
         name = f"{registry.rstrip('/')}/{image.name.removeprefix('localhost/')}"
         source = f"oci:{images.layout_folder(state)}:{image.name}"
-        options = [f"--src-shared-blob-dir={images.blobs_folder().parent}"]
+        # its digest is how it is referred to afterwards
+        options = ["--preserve-digests", f"--src-shared-blob-dir={images.blobs_folder().parent}"]
         if re.match(r"(localhost|127\.0\.0\.1)(:|/)", name):
             options.append("--dest-tls-verify=false")  # a registry on this machine seldom has a certificate
         if subprocess.run(

@@ -7,8 +7,9 @@ import pytest
 
 from e2e.kubectl import Kubectl, KubectlError, Watch, followed_logs
 from e2e.progress import Progress, ToolFailed, run_tool
+from e2e.release import values
 from e2e.service import Service, is_ready
-from e2e.sites import BoxSite, OwnSite, site
+from e2e.sites import BoxSite, ImageNames, OwnSite, site
 
 FAKE = """#!/bin/sh
 case "$*" in
@@ -96,3 +97,10 @@ def test_the_environment_chooses_between_the_box_and_the_users_own_cluster() -> 
     assert site({"KUBECONFIG": "k", "REGISTRY": "r.example/team/"}) == OwnSite("k", "r.example/team")
     with pytest.raises(ValueError, match="without KUBECONFIG"):
         site({"REGISTRY": "r"})
+
+
+def test_the_chart_takes_a_tag_from_the_box_and_a_digest_from_a_registry() -> None:
+    local = ImageNames("localhost/pagefleet-control:dev", "localhost/pagefleet-engine:dev", "c0", "e0")
+    assert values(local, 1)["image"] == {"repository": "localhost/pagefleet-control", "tag": "dev"}
+    pulled = local._replace(control="r.example:5000/pagefleet-control@sha256:c0")
+    assert values(pulled, 1)["image"] == {"repository": "r.example:5000/pagefleet-control", "digest": "sha256:c0"}
