@@ -195,7 +195,8 @@ class Program:
         return self._watch.synced.is_set() and self._watch.knows_any() and fresh
 
     def _views(self) -> Views:
-        return Views(self._health, self._readiness, self._exposition, self._reconciler.decisions)
+        trails, leadership = self._reconciler.decisions, self._leadership
+        return Views(self._health, self._readiness, self._exposition, trails, self._holds, leadership.holder)
 
     def _health(self) -> Sequence[Check]:
         """The loop turns, and no watch stream is older than the server lets one get, or has waited so long to open.

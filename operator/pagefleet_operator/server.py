@@ -22,12 +22,15 @@ class Views(NamedTuple):
     """What the port shows; each is asked anew for every request.
 
     decisions: the trail of (namespace, name), newest last; None when that service is not known here.
+    leads: whether this replica acts; only then does it have trails. leader: who does, None when nobody is known to.
     """
 
     health: Callable[[], Sequence[Check]]
     readiness: Callable[[], Sequence[Check]]
     metrics: Callable[[], bytes]
     decisions: Callable[[str, str], Sequence[Decision] | None]
+    leads: Callable[[], bool]
+    leader: Callable[[], str | None]
 
 
 def application(views: Views) -> web.Application:
@@ -71,11 +74,13 @@ def _decisions(request: web.Request, views: Views) -> web.Response:
     namespace, name = request.query.get("namespace"), request.query.get("name")
     if not namespace or not name:
         return _error(400, "give namespace and name: /decisions?namespace=default&name=my-service")
+    if not views.leads():
+        leader = views.leader()
+        where = "no replica leads now; try again" if leader is None else f"ask the leader, {leader}"
+        return _error(503, f"this replica does not lead, so it decides nothing; {where}")
     trail = views.decisions(namespace, name)
     if trail is None:
-        return _error(
-            404, f"no autoscaled InferenceService {namespace}/{name} is known to this replica; ask the leader"
-        )
+        return _error(404, f"there is no InferenceService {namespace}/{name}, or it has not been looked at yet")
     items: list[Any] = [decision.model_dump(mode="json", by_alias=True, exclude_none=True) for decision in trail]
     return web.json_response({"namespace": namespace, "name": name, "decisions": items})
 

@@ -30,6 +30,8 @@ class Port:
         self.checks: Sequence[Check] = (Check("loop", True, "fine"),)
         self.metrics = Metrics()
         self.url = ""
+        self.leads = True
+        self.leader: str | None = None
 
     def decisions(self, namespace: str, name: str) -> Sequence[Decision] | None:
         return (_DECISION,) if (namespace, name) == ("n", "s") else None
@@ -42,7 +44,14 @@ class Port:
 @pytest.fixture
 async def port() -> AsyncIterator[Port]:
     made = Port()
-    views = Views(lambda: made.checks, lambda: made.checks, made.metrics.exposition, made.decisions)
+    views = Views(
+        lambda: made.checks,
+        lambda: made.checks,
+        made.metrics.exposition,
+        made.decisions,
+        lambda: made.leads,
+        lambda: made.leader,
+    )
     runner = await serve(views, Address("127.0.0.1", 0))
     made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     yield made
@@ -70,6 +79,14 @@ async def test_decisions_of_a_service_are_its_trail(port: Port) -> None:
     assert '"clamps": ["bounds: 3"]' in text
     assert (await port.get("/decisions?namespace=n&name=other"))[0] == 404
     assert (await port.get("/decisions"))[0] == 400
+
+
+@pytest.mark.parametrize(("leader", "words"), [("operator-1", "operator-1"), (None, "no replica leads")])
+async def test_a_standby_names_who_has_the_decisions(port: Port, leader: str | None, words: str) -> None:
+    port.leads, port.leader = False, leader
+    status, text, _ = await port.get("/decisions?namespace=n&name=s")
+    assert status == 503
+    assert words in text
 
 
 def test_every_family_of_the_contract_is_exported_under_its_name_and_kind() -> None:
