@@ -40,75 +40,17 @@ NAMESPACE = "inference_namespace"
 SERVICE = "inference_service"
 
 _TIME_TO_FIRST_TOKEN_S = (
-    0.001,
-    0.005,
-    0.01,
-    0.02,
-    0.04,
-    0.06,
-    0.08,
-    0.1,
-    0.25,
-    0.5,
-    0.75,
-    1,
-    2.5,
-    5,
-    7.5,
-    10,
-    20,
-    40,
-    80,
-    160,
-)
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1,
+    2.5, 5, 7.5, 10, 20, 40, 80, 160,
+)  # fmt: skip
 _INTER_TOKEN_S = (
-    0.0005,
-    0.001,
-    0.002,
-    0.004,
-    0.006,
-    0.01,
-    0.015,
-    0.025,
-    0.05,
-    0.075,
-    0.1,
-    0.15,
-    0.2,
-    0.3,
-    0.4,
-    0.5,
-    0.75,
-    1,
-    2.5,
-    5,
-)
+    0.0005, 0.001, 0.002, 0.004, 0.006, 0.01, 0.015, 0.025, 0.05, 0.075, 0.1, 0.15,
+    0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5,
+)  # fmt: skip
 _REQUEST_S = (
-    0.001,
-    0.005,
-    0.01,
-    0.05,
-    0.1,
-    0.3,
-    0.5,
-    0.8,
-    1,
-    1.5,
-    2,
-    2.5,
-    5,
-    10,
-    15,
-    20,
-    30,
-    40,
-    50,
-    60,
-    120,
-    240,
-    480,
-    960,
-)
+    0.001, 0.005, 0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5,
+    5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960,
+)  # fmt: skip
 _STEP_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000)
 _RECONCILE_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -133,8 +75,18 @@ def _histogram(name: str, help_text: str, buckets: tuple[float, ...], *labels: s
 class Engine:
     """What an engine pod exports; every family has the label `model_name`."""
 
-    REQUESTS_RUNNING = _gauge("requests_running", "Requests that hold a seat in the batch.", MODEL)
+    REQUESTS_RUNNING = _gauge(
+        "requests_running",
+        "Open requests that do not wait: they hold a seat in the batch, or are on the way to one or from it.",
+        MODEL,
+    )
     REQUESTS_WAITING = _gauge("requests_waiting", "Requests that the scheduler left without a seat.", MODEL)
+    REQUESTS_WAITING_BY_REASON = _gauge(
+        "requests_waiting_by_reason",
+        "Requests without a seat by what the earliest lacks: seats, or capacity (KV blocks, room in the step).",
+        MODEL,
+        "reason",
+    )
     KV_CACHE_USAGE = _gauge(
         "kv_cache_usage_ratio", "KV blocks that requests reference / all blocks.", MODEL, unit="ratio"
     )
@@ -151,7 +103,9 @@ class Engine:
     SECONDS_SINCE_LAST_STEP = _gauge(
         "seconds_since_last_step", "Age of the latest step while there is work, else 0.", MODEL, unit="seconds"
     )
-    MEMORY_BYTES = _gauge("memory_bytes", "Memory by kind.", MODEL, "kind", unit="bytes")
+    MEMORY_BYTES = _gauge(
+        "memory_bytes", "Memory that the core took at its start, by kind: weights or kv.", MODEL, "kind", unit="bytes"
+    )
     ENGINE_STATE = _gauge("engine_state", "1 for the state that the engine is in.", MODEL, "state")
     PROMPT_TOKENS = _counter("prompt_tokens_total", "Prompt tokens of accepted requests, each prompt once.", MODEL)
     GENERATION_TOKENS = _counter("generation_tokens_total", "Tokens generated for accepted requests.", MODEL)
@@ -193,6 +147,9 @@ class Engine:
     REQUEST_DECODE = _histogram(
         "request_decode_seconds", "From the first token to the last.", _REQUEST_S, MODEL, unit="seconds"
     )
+    REQUEST_INFERENCE = _histogram(
+        "request_inference_seconds", "From the seat to the last token.", _REQUEST_S, MODEL, unit="seconds"
+    )
     REQUEST_DURATION = _histogram(
         "request_duration_seconds", "From arrival to the end.", _REQUEST_S, MODEL, unit="seconds"
     )
@@ -201,7 +158,12 @@ class Engine:
         "request_generation_tokens", "Generated tokens of a request.", _TOKENS, MODEL
     )
     STEP_PHASE = _histogram(
-        "step_phase_seconds", "Time of one step by phase: schedule or forward.", _STEP_S, MODEL, "phase", unit="seconds"
+        "step_phase_seconds",
+        "Time of one step by phase: schedule, or forward, which has preparing and sampling in it.",
+        _STEP_S,
+        MODEL,
+        "phase",
+        unit="seconds",
     )
     BATCH_TOKENS = _histogram("batch_tokens", "Tokens computed in one step.", _TOKENS, MODEL)
     STARTUP_PHASE = _gauge("startup_phase_seconds", "Time of each phase of the start.", MODEL, "phase", unit="seconds")
@@ -238,6 +200,7 @@ VLLM_ALIASES = (
     _alias("request_queue_time_seconds", Engine.REQUEST_QUEUE),
     _alias("request_prefill_time_seconds", Engine.REQUEST_PREFILL),
     _alias("request_decode_time_seconds", Engine.REQUEST_DECODE),
+    _alias("request_inference_time_seconds", Engine.REQUEST_INFERENCE),
     _alias("request_prompt_tokens", Engine.REQUEST_PROMPT_TOKENS),
     _alias("request_generation_tokens", Engine.REQUEST_GENERATION_TOKENS),
 )

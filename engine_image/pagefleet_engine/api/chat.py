@@ -19,6 +19,7 @@ from pagefleet_engine.api.choice import Choice, Delta
 from pagefleet_engine.api.dialect import Asked, Heading, Whole
 from pagefleet_engine.api.model import ServedModel, TokenIds
 from pagefleet_engine.api.requests import ChatRequest
+from pagefleet_engine.scheduler.admission import Capacity
 
 
 class ChatDialect:
@@ -37,9 +38,9 @@ class ChatDialect:
         self._heading = heading
         self._vocabulary = heading.model.tokenizer
 
-    def prompts(self, model: ServedModel) -> tuple[TokenIds, ...]:
+    def prompts(self, model: ServedModel, capacity: Capacity) -> tuple[TokenIds, ...]:
         """The conversation's tokens; slow, for a thread."""
-        return (model.chat_tokens(self.request.messages),)
+        return (model.chat_tokens(self.request.messages, capacity),)
 
     def opening(self, index: int, choice: Choice) -> bytes | None:
         """The first chunk of a choice: who speaks."""

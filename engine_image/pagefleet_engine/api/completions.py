@@ -4,14 +4,18 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pagefleet_engine.api import logprobs
+from pagefleet_engine.api import echo, logprobs
 from pagefleet_engine.api.answers import Answer, CompletionChoice, CompletionLogprobs, Usage, to_event, to_json
 from pagefleet_engine.api.choice import Choice, Delta, Entry
 from pagefleet_engine.api.dialect import Asked, Heading, Whole
+from pagefleet_engine.api.echo import Echo
 from pagefleet_engine.api.model import ServedModel, TokenIds
 from pagefleet_engine.api.requests import CompletionRequest
+from pagefleet_engine.scheduler.admission import Capacity
 
 _OBJECT = "text_completion"
+_DEFAULT_ANSWER_TOKENS = 16
+_NO_ECHO = Echo("", ())
 
 
 class CompletionDialect:
@@ -19,33 +23,37 @@ class CompletionDialect:
 
     def __init__(self, request: CompletionRequest, heading: Heading) -> None:
         self.request = request
-        given = request.prompts
         self.asked = Asked(
-            answer_tokens=request.answer_tokens,
+            answer_tokens=request.max_tokens,
             answer_tokens_field="max_tokens",
             prompt_field="prompt",
             top_logprobs=request.logprobs,
             prompt_logprobs=request.logprobs if request.echo else None,
-            prompts=len(given),
+            prompts=len(request.prompts),
+            default_answer_tokens=_DEFAULT_ANSWER_TOKENS,
         )
-        self._given = given
         self._heading = heading
         self._vocabulary = heading.model.tokenizer
         self._token_ids: tuple[TokenIds, ...] = ()
-        self._echoes: tuple[str, ...] = ("",) * len(given)
+        self._echoes: list[Echo] = []
+        self._scores: dict[int, CompletionLogprobs] = {}
 
-    def prompts(self, model: ServedModel) -> tuple[TokenIds, ...]:
-        """The tokens of every prompt; slow, for a thread. Raises `InvalidRequest`."""
-        self._token_ids = tuple(model.prompt_tokens(prompt) for prompt in self._given)
+    def prompts(self, model: ServedModel, capacity: Capacity) -> tuple[TokenIds, ...]:
+        """The tokens of every prompt; slow, for a thread. Raises `InvalidRequest`, `ContextTooLong`."""
+        given = self.request.prompts
+        self._token_ids = tuple(model.prompt_tokens(prompt, capacity) for prompt in given)
         if self.request.echo:
-            self._echoes = tuple(model.prompt_text(prompt) for prompt in self._given)
+            pairs = zip(given, self._token_ids, strict=True)
+            self._echoes = [echo.echo(prompt, token_ids, model.tokenizer) for prompt, token_ids in pairs]
         return self._token_ids
 
     def opening(self, index: int, choice: Choice) -> bytes | None:
-        """The echoed prompt with its log-probabilities."""
+        """The echoed prompt with its log-probabilities; slow with these, for a thread."""
         if not self.request.echo:
             return None
-        return self._event([CompletionChoice(index, self._echo(index), self._prompt_logprobs(index, choice), None)])
+        return self._event(
+            [CompletionChoice(index, self._echo(index).text, self._prompt_logprobs(index, choice), None)]
+        )
 
     def chunk(self, index: int, delta: Delta) -> bytes:
         """A chunk of text."""
@@ -65,23 +73,30 @@ class CompletionDialect:
         return to_json(self._answer([self._choice(index, each) for index, each in enumerate(choices)], usage))
 
     def _choice(self, index: int, whole: Whole) -> CompletionChoice:
-        text = self._echo(index) + whole.text
+        text = self._echo(index).text + whole.text
         if self.asked.top_logprobs is None:
             return CompletionChoice(index, text, None, whole.finish_reason)
         found = self._answer_logprobs(index, whole.entries)
         before = self._prompt_logprobs(index, whole.choice)
         return CompletionChoice(index, text, _joined(before, found) if before else found, whole.finish_reason)
 
-    def _echo(self, index: int) -> str:
-        return self._echoes[index // self.request.choices]
+    def _echo(self, index: int) -> Echo:
+        return self._echoes[index // self.request.choices] if self._echoes else _NO_ECHO
 
     def _prompt_logprobs(self, index: int, choice: Choice) -> CompletionLogprobs | None:
+        """The scores of a choice's prompt: made once for all choices of it."""
         if self.asked.prompt_logprobs is None:
             return None
-        return logprobs.prompt(self._token_ids[index // self.request.choices], choice.prompt_logprobs, self._vocabulary)
+        prompt = index // self.request.choices
+        if prompt not in self._scores:
+            offsets = self._echoes[prompt].offsets
+            self._scores[prompt] = logprobs.prompt(
+                self._token_ids[prompt], choice.prompt_logprobs, offsets, self._vocabulary
+            )
+        return self._scores[prompt]
 
     def _answer_logprobs(self, index: int, entries: Sequence[Entry]) -> CompletionLogprobs:
-        return logprobs.completion(entries, self._vocabulary, len(self._echo(index)))
+        return logprobs.completion(entries, self._vocabulary, len(self._echo(index).text))
 
     def _event(self, choices: list[CompletionChoice]) -> bytes:
         return to_event(self._answer(choices, None if self.request.include_usage else msgspec.UNSET))

@@ -7,6 +7,7 @@ from pagefleet_engine.api.answers import Usage
 from pagefleet_engine.api.choice import Choice, Delta, Entry
 from pagefleet_engine.api.model import ServedModel, TokenIds
 from pagefleet_engine.api.requests import GenerationRequest
+from pagefleet_engine.scheduler.admission import Capacity
 
 
 class Heading(NamedTuple):
@@ -19,7 +20,10 @@ class Heading(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What is asked of the engine beyond sampling; the field names are for error messages."""
+    """What is asked of the engine beyond sampling; the field names are for error messages.
+
+    Without `answer_tokens` an answer has as many as fit, and at most `default_answer_tokens`.
+    """
 
     answer_tokens: int | None
     answer_tokens_field: str
@@ -27,6 +31,7 @@ class Asked(NamedTuple):
     top_logprobs: int | None
     prompt_logprobs: int | None
     prompts: int
+    default_answer_tokens: int | None = None
 
 
 class Whole(NamedTuple):
@@ -52,8 +57,8 @@ class Dialect(Protocol):
         """The parsed body."""
         ...
 
-    def prompts(self, model: ServedModel) -> tuple[TokenIds, ...]:
-        """The tokens of every prompt; slow, for a thread. Raises `InvalidRequest`."""
+    def prompts(self, model: ServedModel, capacity: Capacity) -> tuple[TokenIds, ...]:
+        """The tokens of every prompt; slow, for a thread. Raises `InvalidRequest`, `ContextTooLong`."""
         ...
 
     def opening(self, index: int, choice: Choice) -> bytes | None:

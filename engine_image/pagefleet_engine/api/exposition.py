@@ -51,6 +51,7 @@ def samples(snapshot: Snapshot, recorder: Recorder) -> dict[Metric, Samples]:
     result: dict[Metric, dict[LabelValues, float | Histogram]] = {
         Engine.REQUESTS_RUNNING: {(): snapshot.running},
         Engine.REQUESTS_WAITING: {(): snapshot.waiting},
+        Engine.REQUESTS_WAITING_BY_REASON: _waiting_by_reason(snapshot),
         Engine.SECONDS_SINCE_LAST_STEP: {(): snapshot.seconds_since_last_step},
         Engine.ENGINE_STATE: {(state.value,): float(state is snapshot.state) for state in EngineState},
     }
@@ -59,6 +60,13 @@ def samples(snapshot: Snapshot, recorder: Recorder) -> dict[Metric, Samples]:
         value = recorder.counters[key] if metric.kind is Kind.COUNTER else recorder.histograms[key]
         result.setdefault(metric, {})[values] = value
     return {**result, **_core_counters(snapshot), **_pool_gauges(snapshot), **_start_gauges(snapshot)}
+
+
+def _waiting_by_reason(snapshot: Snapshot) -> dict[LabelValues, float | Histogram]:
+    """All wait behind the earliest of them: for a seat, or for what a seat needs (KV blocks, room in the step)."""
+    status, ready = snapshot.status, snapshot.ready
+    full = status is not None and ready is not None and status.running >= ready.max_num_seqs
+    return {("seats",): snapshot.waiting if full else 0, ("capacity",): 0 if full else snapshot.waiting}
 
 
 def _core_counters(snapshot: Snapshot) -> dict[Metric, Samples]:

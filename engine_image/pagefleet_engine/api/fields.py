@@ -33,6 +33,19 @@ _COMMON: dict[str, tuple[Any, ...]] = {
     "guided_regex": _EMPTY,
     "guided_choice": _EMPTY,
     "guided_grammar": _EMPTY,
+    "guided_decoding_backend": (None,),
+    "guided_whitespace_pattern": (None,),
+    "structural_tag": _EMPTY,
+    "json_schema": _EMPTY,
+    "regex": _EMPTY,
+    "ebnf": _EMPTY,
+    "stop_regex": _EMPTY,
+    "no_repeat_ngram_size": _ZERO,
+    "typical_p": (None, 1),
+    "logits_processors": _EMPTY,
+    "return_token_ids": _OFF,
+    "return_tokens_as_token_ids": _OFF,
+    "detokenize": (None, True),
     "response_format": (None, {"type": "text"}),
     "priority": _ZERO,
 }
@@ -41,6 +54,9 @@ CHAT: dict[str, tuple[Any, ...]] = _COMMON | {
     "tool_choice": (None, "none", "auto"),
     "functions": _EMPTY,
     "function_call": (None, "none", "auto"),
+    "reasoning_effort": (None, "none"),
+    "verbosity": (None, "medium"),
+    "add_special_tokens": _OFF,
     "modalities": (None, ["text"]),
     "audio": (None,),
     "web_search_options": (None,),
@@ -54,10 +70,12 @@ CHAT: dict[str, tuple[Any, ...]] = _COMMON | {
 }
 COMPLETIONS: dict[str, tuple[Any, ...]] = _COMMON | {
     "suffix": _EMPTY,
+    "add_special_tokens": (None, True),
     "prompt_embeds": (None,),
     "messages": (None,),
     "top_logprobs": (None,),
 }
+STREAM_OPTIONS: dict[str, tuple[Any, ...]] = {"continuous_usage_stats": _OFF}
 _SHOWN_CHARS = 80
 
 
@@ -67,14 +85,17 @@ def shown(value: Any) -> str:
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 
 
-def refuse_unsupported(sent: Mapping[str, Any], table: Mapping[str, tuple[Any, ...]]) -> None:
-    """Raise `InvalidRequest` for the first field of `table` that was sent with another value than allowed."""
+def refuse_unsupported(sent: Mapping[str, Any], table: Mapping[str, tuple[Any, ...]], *, within: str = "") -> None:
+    """Raise `InvalidRequest` for the first field of `table` that was sent with another value than allowed.
+
+    `within` comes before the field's name.
+    """
     for name, allowed in table.items():
         if name in sent and not any(_same(sent[name], value) for value in allowed):
             choices = ", ".join("null" if value is None else _json_like(value) for value in allowed)
             raise InvalidRequest(
-                f"{name} is not supported with the value {shown(sent[name])}; leave it out or send: {choices}",
-                param=name,
+                f"{within}{name} is not supported with the value {shown(sent[name])}; leave it out or send: {choices}",
+                param=f"{within}{name}",
             )
 
 

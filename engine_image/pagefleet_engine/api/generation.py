@@ -156,11 +156,17 @@ class Generation:
         timing = self._timings[index]
         if timing.first_at_s is not None and timing.last_at_s is not None:
             self._recorder.observe(Engine.REQUEST_DECODE, timing.last_at_s - timing.first_at_s)
+        if timing.seated_at_s is not None and timing.last_at_s is not None:
+            self._recorder.observe(Engine.REQUEST_INFERENCE, timing.last_at_s - timing.seated_at_s)
         self._outcomes.append(outcome)
         self._recorder.count(Engine.REQUESTS, outcome)
         self._recorder.observe(Engine.REQUEST_DURATION, self._clock() - timing.arrived_at_s)
         self._recorder.observe(Engine.REQUEST_PROMPT_TOKENS, len(self._plan.submits[index].prompt_token_ids))
         self._recorder.observe(Engine.REQUEST_GENERATION_TOKENS, self.choices[index].completion_tokens)
+
+    def fail(self) -> None:
+        """What is unfinished ends by a fault of this process: it counts as an error, not as an abort."""
+        self._outcome = "error"
 
     def log_end(self, request_id: str, *, stream: bool) -> None:
         """One line for the whole request, once `progress` is closed."""

@@ -34,18 +34,14 @@ def completion(entries: Iterable[Entry], vocabulary: Vocabulary, base_chars: int
     return result
 
 
-def prompt(token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs], vocabulary: Vocabulary) -> CompletionLogprobs:
-    """The echoed prompt's tokens; the first has no log-probability, as nothing comes before it."""
+def prompt(
+    token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs], offsets: Sequence[int], vocabulary: Vocabulary
+) -> CompletionLogprobs:
+    """The echoed prompt's tokens at their `offsets`; the first has no log-probability, as nothing comes before it."""
     result = CompletionLogprobs([], [], [], [])
-    text_bytes = b""
-    for position, token_id in enumerate(token_ids):
-        offset = len(text_bytes.decode("utf-8", "ignore"))
-        if position == 0:
-            _append_unknown(result, token_id, vocabulary, offset)
-        else:
-            _append(result, logprobs[position - 1], vocabulary, offset)
-        if not vocabulary.is_special(token_id):
-            text_bytes += vocabulary.token_bytes(token_id)
+    _append_unknown(result, token_ids[0], vocabulary, offsets[0])
+    for scored, offset in zip(logprobs, offsets[1:], strict=True):
+        _append(result, scored, vocabulary, offset)
     return result
 
 

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pagefleet_engine.api.errors import InvalidRequest
+from pagefleet_engine.api.errors import ContextTooLong, InvalidRequest
+from pagefleet_engine.api.fields import shown
 from pagefleet_engine.api.requests import Prompt
 from pagefleet_engine.api.templates import ChatTemplate, plain_messages
 from pagefleet_engine.models.source import ModelFiles
+from pagefleet_engine.scheduler.admission import Capacity
 
 if TYPE_CHECKING:
     from pagefleet_engine.models.tokenizer import ModelTokenizer
@@ -23,10 +25,15 @@ def served_name(name: str | None, uri: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """Everything slow about text; all methods may run in any thread."""
+    """Everything slow about text; all methods may run in any thread.
+
+    Methods that take a `capacity` raise `ContextTooLong` for text that is surely too long, before the slow
+    work of tokenising it.
+    """
 
     tokenizer: "ModelTokenizer"
     template: ChatTemplate | None
+    longest_token_bytes: int
 
     @classmethod
     def load(cls, files: ModelFiles, template_path: str | None) -> "ServedModel":
@@ -39,31 +46,46 @@ class ServedModel:
 
         tokenizer = load_tokenizer(files)
         source = tokenizer.chat_template if template_path is None else Path(template_path).read_text(encoding="utf-8")
+        longest = max((len(tokenizer.token_bytes(token_id)) for token_id in range(tokenizer.vocab_size)), default=1)
         if source is None:
-            return cls(tokenizer, None)
-        return cls(tokenizer, ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token))
+            return cls(tokenizer, None, longest)
+        template = ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)
+        return cls(tokenizer, template, longest)
 
-    def chat_tokens(self, messages: Sequence[dict[str, Any]]) -> TokenIds:
+    def chat_tokens(self, messages: Sequence[dict[str, Any]], capacity: Capacity) -> TokenIds:
         """The conversation's tokens up to where the answer begins; raises `InvalidRequest`."""
         if self.template is None:
             raise InvalidRequest(
                 "This model has no chat template. Start the engine with --chat-template PATH, or use /v1/completions.",
                 param="messages",
             )
-        return tuple(self.tokenizer.encode(self.template.render(plain_messages(messages)), add_special=False))
+        return self._encoded(self.template.render(plain_messages(messages)), capacity, "messages", add_special=False)
 
-    def prompt_tokens(self, prompt: Prompt) -> TokenIds:
+    def prompt_tokens(self, prompt: Prompt, capacity: Capacity) -> TokenIds:
         """A completion prompt's tokens; raises `InvalidRequest` for token ids that the model does not have."""
         if isinstance(prompt, str):
-            return tuple(self.tokenizer.encode(prompt, add_special=True))
+            return self._encoded(prompt, capacity, "prompt", add_special=True)
         largest = max(prompt)
         if largest >= self.tokenizer.vocab_size:
             raise InvalidRequest(
-                f"prompt holds the token id {largest}; this model's are 0 to {self.tokenizer.vocab_size - 1}",
+                f"prompt holds the token id {shown(largest)}; this model's are 0 to {self.tokenizer.vocab_size - 1}",
                 param="prompt",
             )
         return prompt
 
-    def prompt_text(self, prompt: Prompt) -> str:
-        """A completion prompt as `echo` shows it."""
-        return prompt if isinstance(prompt, str) else self.tokenizer.decode(prompt, skip_special=True)
+    def _encoded(self, text: str, capacity: Capacity, param: str, *, add_special: bool) -> TokenIds:
+        """Tokens of `text`; raises `InvalidRequest` when it has characters and no tokens."""
+        most_bytes = capacity.window_tokens * self.longest_token_bytes
+        if len(text) > most_bytes:
+            raise ContextTooLong(
+                f"The prompt has {len(text)} characters; this server's window is {capacity.window_tokens} tokens, "
+                f"which hold at most {most_bytes} bytes of text.",
+                param=param,
+            )
+        token_ids = tuple(self.tokenizer.encode(text, add_special=add_special))
+        if text and not token_ids:
+            raise InvalidRequest(
+                f"The prompt {shown(text)} has no token in this model's vocabulary, so there is nothing to go on from.",
+                param=param,
+            )
+        return token_ids

@@ -6,12 +6,13 @@ from typing import Protocol
 from pagefleet_engine.api.choice import Choice, Vocabulary
 from pagefleet_engine.api.dialect import Asked
 from pagefleet_engine.api.errors import ContextTooLong, InvalidRequest
+from pagefleet_engine.api.fields import shown
 from pagefleet_engine.api.generation import Plan
 from pagefleet_engine.api.model import TokenIds
 from pagefleet_engine.api.requests import GenerationRequest
 from pagefleet_engine.api.seeds import choice_seed
 from pagefleet_engine.scheduler import admission
-from pagefleet_engine.steps import Sampling
+from pagefleet_engine.steps import MIN_TEMPERATURE, Sampling
 from pagefleet_engine.wire import CoreReady, Submit
 
 _DEFAULT_TEMPERATURE = 1.0
@@ -55,6 +56,7 @@ def plan(
 ) -> Plan:
     """One `Submit` and one `Choice` for each choice of each prompt; raises `InvalidRequest`."""
     logit_bias = _logit_bias(request, tokenizer.vocab_size)
+    stop_token_ids = _stop_token_ids(request, tokenizer)
     submits: list[Submit] = []
     for tokens in prompts:
         seed = fresh_seed() if request.seed is None else request.seed
@@ -65,7 +67,7 @@ def plan(
                     prompt_token_ids=tokens,
                     max_tokens=_answer_tokens(asked, len(tokens), window_tokens),
                     sampling=_sampling(request, asked, choice_seed(seed, index), logit_bias),
-                    stop_token_ids=_stop_token_ids(request, tokenizer.eos_ids),
+                    stop_token_ids=stop_token_ids,
                     prompt_logprobs=asked.prompt_logprobs,
                     cache_salt=cache_salt,
                 )
@@ -76,15 +78,17 @@ def plan(
 def _answer_tokens(asked: Asked, prompt_tokens: int, window_tokens: int) -> int:
     if asked.answer_tokens is not None:
         return asked.answer_tokens
-    return admission.answer_room(prompt_tokens, window_tokens)
+    room = admission.answer_room(prompt_tokens, window_tokens)
+    return room if asked.default_answer_tokens is None else min(asked.default_answer_tokens, room)
 
 
 def _sampling(
     request: GenerationRequest, asked: Asked, seed: int, logit_bias: tuple[tuple[int, float], ...]
 ) -> Sampling:
+    temperature = _DEFAULT_TEMPERATURE if request.temperature is None else request.temperature
     return Sampling(
         seed=seed,
-        temperature=_DEFAULT_TEMPERATURE if request.temperature is None else request.temperature,
+        temperature=0.0 if temperature < MIN_TEMPERATURE else temperature,
         top_k=request.top_k if request.top_k is not None and request.top_k > 0 else None,
         top_p=1.0 if request.top_p is None else request.top_p,
         logit_bias=logit_bias,
@@ -92,9 +96,15 @@ def _sampling(
     )
 
 
-def _stop_token_ids(request: GenerationRequest, eos_ids: tuple[int, ...]) -> tuple[int, ...]:
-    ends = () if request.ignore_eos else eos_ids
-    return tuple(dict.fromkeys((*ends, *(request.stop_token_ids or ()))))
+def _stop_token_ids(request: GenerationRequest, tokenizer: Tokenizer) -> tuple[int, ...]:
+    own = request.stop_token_ids or []
+    unknown = next((token_id for token_id in own if token_id >= tokenizer.vocab_size), None)
+    if unknown is not None:
+        raise InvalidRequest(
+            f"stop_token_ids holds {shown(unknown)}; this model's token ids are 0 to {tokenizer.vocab_size - 1}",
+            param="stop_token_ids",
+        )
+    return tuple(dict.fromkeys((*(() if request.ignore_eos else tokenizer.eos_ids), *own)))
 
 
 def _logit_bias(request: GenerationRequest, vocab_size: int) -> tuple[tuple[int, float], ...]:
@@ -102,11 +112,14 @@ def _logit_bias(request: GenerationRequest, vocab_size: int) -> tuple[tuple[int,
     for text, bias in (request.logit_bias or {}).items():
         if not _is_token_id(text, vocab_size):
             raise InvalidRequest(
-                f"logit_bias has the key {text!r}; keys are token ids, 0 to {vocab_size - 1}", param="logit_bias"
+                f"logit_bias has the key {shown(text)}; keys are token ids, 0 to {vocab_size - 1}", param="logit_bias"
             )
         pairs.append((int(text), bias))
     return tuple(pairs)
 
 
 def _is_token_id(text: str, vocab_size: int) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= len(str(vocab_size)) and int(text) < vocab_size
+    """Whether `text` is a token id as JSON writes numbers, so that two keys are two tokens."""
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(vocab_size))):
+        return False
+    return str(int(text)) == text and int(text) < vocab_size

@@ -24,6 +24,7 @@ _HISTOGRAMS: dict[Metric, tuple[LabelValues, ...]] = {
     Engine.REQUEST_QUEUE: ((),),
     Engine.REQUEST_PREFILL: ((),),
     Engine.REQUEST_DECODE: ((),),
+    Engine.REQUEST_INFERENCE: ((),),
     Engine.REQUEST_DURATION: ((),),
     Engine.REQUEST_PROMPT_TOKENS: ((),),
     Engine.REQUEST_GENERATION_TOKENS: ((),),

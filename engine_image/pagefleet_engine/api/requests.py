@@ -2,30 +2,35 @@
 
 Strict types; every field out of range is named with its value and what is allowed. Documented choices:
 unknown fields are ignored, known but unsupported ones refused (`fields`); `temperature` is 1.0 where absent;
-completions get 16 tokens where `max_tokens` is absent, chat the rest of the window; up to 20 alternatives
-for log-probabilities in both; a list of prompts gives `n` choices for each, in the order of the prompts.
+up to 20 alternatives for log-probabilities in both; a list of prompts gives `n` choices for each, in the order
+of the prompts.
 """
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import pydantic
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationInfo
 
 from pagefleet_engine.api import fields
-from pagefleet_engine.api.errors import InvalidRequest
+from pagefleet_engine.api.errors import ContextTooLong, InvalidRequest
+from pagefleet_engine.scheduler import admission
+from pagefleet_engine.scheduler.admission import Capacity
 
 MAX_CHOICES = 128
 MAX_STOPS = 16
 MAX_TOP_LOGPROBS = 20
 MAX_LOGIT_BIAS = 1024
-_DEFAULT_COMPLETION_TOKENS = 16
+MAX_STOP_TOKEN_IDS = 1024
+MAX_CACHE_SALT_CHARS = 256
+
+TokenCount = Annotated[int, Field(ge=1, lt=2**31)]
 
 
 class StreamOptions(BaseModel):
     """What a stream carries beside the text."""
 
-    model_config = ConfigDict(strict=True, frozen=True)
+    model_config = ConfigDict(strict=True, frozen=True, extra="allow")
 
     include_usage: bool = False
 
@@ -47,8 +52,9 @@ class GenerationRequest(BaseModel):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     stop: Any = None
-    stop_token_ids: list[Annotated[int, Field(ge=0)]] | None = None
+    stop_token_ids: Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=MAX_STOP_TOKEN_IDS)] | None = None
     ignore_eos: bool | None = None
+    cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_CACHE_SALT_CHARS)] | None = None
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]] | None = None
 
     @property
@@ -74,10 +80,15 @@ class GenerationRequest(BaseModel):
         _check_stop(self.stop)
         if self.best_of is not None and self.best_of != self.choices:
             raise InvalidRequest(
-                f"best_of is {self.best_of}; it is only supported equal to n, which is {self.choices}", param="best_of"
+                f"best_of is {fields.shown(self.best_of)}; it is only supported equal to n, which is {self.choices}",
+                param="best_of",
             )
         if self.stream_options is not None and not self.stream:
             raise InvalidRequest("stream_options is only allowed with stream: true", param="stream_options")
+        if self.stream_options is not None:
+            fields.refuse_unsupported(
+                self.stream_options.model_extra or {}, fields.STREAM_OPTIONS, within="stream_options."
+            )
         if self.logit_bias is not None and len(self.logit_bias) > MAX_LOGIT_BIAS:
             raise InvalidRequest(
                 f"logit_bias has {len(self.logit_bias)} entries; at most {MAX_LOGIT_BIAS}", param="logit_bias"
@@ -90,8 +101,8 @@ class ChatRequest(GenerationRequest):
     refused_fields = fields.CHAT
 
     messages: list[dict[str, Any]] = Field(min_length=1)
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_tokens: TokenCount | None = None
+    max_completion_tokens: TokenCount | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
 
@@ -119,38 +130,68 @@ class ChatRequest(GenerationRequest):
 Prompt = str | tuple[int, ...]
 
 
+def _prompts(prompt: Any, info: ValidationInfo) -> tuple[Prompt, ...]:
+    """Every prompt, text or token ids; `info.context` is a `Capacity`, or None for no bound.
+
+    Raises `InvalidRequest`, and `ContextTooLong` before it looks at each of too many token ids.
+    """
+    if isinstance(prompt, str):
+        return (prompt,)
+    if isinstance(prompt, list) and prompt:
+        if _is_token_ids(prompt, info.context):
+            return (tuple(prompt),)
+        if all(isinstance(each, str) for each in prompt):
+            return tuple(prompt)
+        if all(isinstance(each, list) and each and _is_token_ids(each, info.context) for each in prompt):
+            return tuple(tuple(each) for each in prompt)
+    raise InvalidRequest(
+        "prompt must be a string, a list of strings, a list of token ids, or a list of lists of token ids, and "
+        f"none of them empty, but it is {fields.shown(prompt)}",
+        param="prompt",
+    )
+
+
+def _is_token_ids(value: list[Any], capacity: Capacity | None) -> bool:
+    if type(value[0]) is not int:
+        return False
+    if capacity is not None and len(value) > capacity.window_tokens:
+        found = admission.refusal(len(value), 0, capacity.max_model_len, capacity.num_blocks)
+        if found is not None:
+            raise ContextTooLong(found.message, param="prompt")
+    return all(type(each) is int and each >= 0 for each in value)
+
+
 class CompletionRequest(GenerationRequest):
     """The body of `/v1/completions`."""
 
     refused_fields = fields.COMPLETIONS
 
-    prompt: Any = None
-    max_tokens: Annotated[int, Field(ge=0)] | None = None
+    prompts: Annotated[tuple[Prompt, ...], PlainValidator(_prompts)] = Field(alias="prompt")
+    max_tokens: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     echo: bool | None = None
-
-    @property
-    def answer_tokens(self) -> int:
-        """Most tokens to generate."""
-        return _DEFAULT_COMPLETION_TOKENS if self.max_tokens is None else self.max_tokens
-
-    @property
-    def prompts(self) -> tuple[Prompt, ...]:
-        """Every prompt, text or token ids; raises `InvalidRequest`."""
-        return _prompts(self.prompt)
-
-    def check(self) -> None:
-        super().check()
-        _prompts(self.prompt)
 
 
 _RequestT = TypeVar("_RequestT", bound=GenerationRequest)
 
+BODY_LIMIT_BYTES = 32 << 20
+_LEAST_BODY_LIMIT_BYTES = 4 << 20
+_JSON_GROWTH = 6
+"""JSON may write a byte as `\\u0061`."""
 
-def parse(kind: type[_RequestT], body: bytes) -> _RequestT:
-    """Read a JSON body; raises `InvalidRequest` with the first field at fault."""
+
+def body_limit_bytes(most_text_bytes: int) -> int:
+    """The largest body that is read, of a request whose prompts can have `most_text_bytes` at most."""
+    return min(max(most_text_bytes * _JSON_GROWTH, _LEAST_BODY_LIMIT_BYTES), BODY_LIMIT_BYTES)
+
+
+def parse(kind: type[_RequestT], body: bytes, capacity: Capacity | None = None) -> _RequestT:
+    """Read a JSON body; raises `InvalidRequest` with the first field at fault.
+
+    With `capacity`, a list of more token ids than can ever run is refused before it is read.
+    """
     try:
-        request = kind.model_validate_json(body)
+        request = kind.model_validate_json(body, context=capacity)
     except pydantic.ValidationError as error:
         raise _refusal(error) from None
     request.check()
@@ -184,24 +225,3 @@ def _check_stop(stop: Any) -> None:
         raise InvalidRequest(f"stop has {len(stops)} strings; at most {MAX_STOPS}", param="stop")
     if not all(stops):
         raise InvalidRequest("stop must not hold an empty string", param="stop")
-
-
-def _prompts(prompt: Any) -> tuple[Prompt, ...]:
-    if isinstance(prompt, str):
-        return (prompt,)
-    if isinstance(prompt, list) and prompt:
-        if _is_token_ids(prompt):
-            return (tuple(prompt),)
-        if all(isinstance(each, str) for each in prompt):
-            return tuple(prompt)
-        if all(isinstance(each, list) and each and _is_token_ids(each) for each in prompt):
-            return tuple(tuple(each) for each in prompt)
-    raise InvalidRequest(
-        "prompt must be a string, a list of strings, a list of token ids, or a list of lists of token ids, and "
-        f"none of them empty, but it is {fields.shown(prompt)}",
-        param="prompt",
-    )
-
-
-def _is_token_ids(value: list[Any]) -> bool:
-    return all(type(each) is int and each >= 0 for each in value)

@@ -13,7 +13,6 @@ from pagefleet_engine.api.answers import to_event, to_json
 from pagefleet_engine.api.errors import AnswerFailed, ApiError, BodyTooLarge
 from pagefleet_engine.api.generation import ClientGone
 
-BODY_LIMIT_BYTES = 32 << 20
 _DISCARD_BYTES = 256 << 20
 _DISCARD_S = 1.0
 _JSON = "application/json"
@@ -37,22 +36,22 @@ def nobody_response() -> Response:
     return Response(status_code=_CLIENT_CLOSED_REQUEST)
 
 
-async def read_body(request: Request) -> bytes:
+async def read_body(request: Request, limit_bytes: int) -> bytes:
     """The whole body; raises `BodyTooLarge`, or `ClientGone` when the client hangs up before its end."""
     declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > BODY_LIMIT_BYTES:
+    if declared.isdigit() and int(declared) > limit_bytes:
         if "expect" not in request.headers:
             await _discard_body(request.receive)
-        raise _too_large()
+        raise _too_large(limit_bytes)
     body = bytearray()
     while True:
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
         body += message.get("body", b"")
-        if len(body) > BODY_LIMIT_BYTES:
+        if len(body) > limit_bytes:
             await _discard_body(request.receive)
-            raise _too_large()
+            raise _too_large(limit_bytes)
         if not message.get("more_body", False):
             return bytes(body)
 
@@ -70,8 +69,8 @@ async def _discard_body(receive: Receive) -> None:
                     return
 
 
-def _too_large() -> BodyTooLarge:
-    return BodyTooLarge(f"The request's body is over {BODY_LIMIT_BYTES >> 20} MiB.")
+def _too_large(limit_bytes: int) -> BodyTooLarge:
+    return BodyTooLarge(f"The request's body is over {limit_bytes >> 20} MiB.")
 
 
 @asynccontextmanager

@@ -31,9 +31,7 @@ STATUS = CoreStatus(
     seconds_since_last_step=0.5,
 )
 BUSY = Snapshot(state=EngineState.READY, ready=READY, status=STATUS, silent_s=0.25, busy_s=60.0, open_sequences=6)
-STARTING = Snapshot(
-    state=EngineState.STARTING, ready=None, status=None, silent_s=0.0, busy_s=None, open_sequences=0
-)
+STARTING = Snapshot(state=EngineState.STARTING, ready=None, status=None, silent_s=0.0, busy_s=None, open_sequences=0)
 
 
 def scrape(snapshot: Snapshot, recorder: Recorder | None = None, *, vllm_names: bool = True) -> dict[str, float]:
@@ -87,6 +85,18 @@ def test_gauges_say_what_the_core_said() -> None:
     assert found["vllm:kv_cache_usage_perc[]"] == 0.5
     assert found["vllm:cache_config_info[('block_size', '16'), ('num_gpu_blocks', '64')]"] == 1
     assert found["vllm:num_preemptions_total[]"] == 1
+
+
+def test_those_that_wait_are_told_apart_by_what_the_earliest_lacks() -> None:
+    def by_reason(running: int) -> tuple[float, float]:
+        found = scrape(dataclasses.replace(BUSY, status=msgspec.structs.replace(STATUS, running=running)))
+        family = "pagefleet_requests_waiting_by_reason"
+        return found[f"{family}[('reason', 'seats')]"], found[f"{family}[('reason', 'capacity')]"]
+
+    assert by_reason(READY.max_num_seqs) == (2, 0)
+    assert by_reason(READY.max_num_seqs - 1) == (0, 2)
+    starting = scrape(STARTING)
+    assert starting["pagefleet_requests_waiting_by_reason[('reason', 'capacity')]"] == 0
 
 
 def test_aliases_can_be_turned_off() -> None:

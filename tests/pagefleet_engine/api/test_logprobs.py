@@ -32,9 +32,9 @@ def test_the_chosen_token_is_among_the_alternatives_even_if_it_is_unlikely() -> 
     assert logprobs.completion([entry], WORDS, 0).top_logprobs == [{"<end>": -0.1, "a": -9.0}]
 
 
-def test_the_first_prompt_token_has_no_logprob_and_markup_takes_no_place_in_the_text() -> None:
+def test_the_first_prompt_token_has_no_logprob() -> None:
     given = [TokenLogprobs(0, -1.0, ()), TokenLogprobs(0, -2.0, ())]
-    found = logprobs.prompt([3, 0, 0], given, WORDS)
+    found = logprobs.prompt([3, 0, 0], given, [0, 0, 1], WORDS)
     assert found.tokens == ["<end>", "a", "a"]
     assert found.token_logprobs == [None, -1.0, -2.0]
     assert found.text_offset == [0, 0, 1]

@@ -29,15 +29,25 @@ class Tokenizer(Words):
     eos_ids = (48, 49)
 
 
-def asked(answer_tokens: int | None = None) -> Asked:
-    return Asked(answer_tokens, "max_tokens", "prompt", top_logprobs=None, prompt_logprobs=None, prompts=1)
+def asked(answer_tokens: int | None = None, default: int | None = None) -> Asked:
+    return Asked(
+        answer_tokens,
+        "max_tokens",
+        "prompt",
+        top_logprobs=None,
+        prompt_logprobs=None,
+        prompts=1,
+        default_answer_tokens=default,
+    )
 
 
-def plan(prompts: list[tuple[int, ...]], answer_tokens: int | None = None, **fields: Any) -> Plan:
-    request = CompletionRequest(prompt="x", **fields)
+def plan(
+    prompts: list[tuple[int, ...]], answer_tokens: int | None = None, default: int | None = None, **fields: Any
+) -> Plan:
+    request = CompletionRequest.model_validate({"prompt": "x", **fields})
     return planning.plan(
         request,
-        asked(answer_tokens),
+        asked(answer_tokens, default),
         prompts,
         tokenizer=Tokenizer([]),
         window_tokens=100,
@@ -58,6 +68,25 @@ def test_choices_run_prompt_by_prompt_with_ids_in_step() -> None:
 def test_an_answer_without_a_limit_gets_the_rest_of_the_window() -> None:
     assert plan([(1,) * 30]).submits[0].max_tokens == 70
     assert plan([(1,) * 30], answer_tokens=7).submits[0].max_tokens == 7
+
+
+@pytest.mark.parametrize(("prompt_tokens", "max_tokens"), [(30, 16), (90, 10), (99, 1)])
+def test_a_default_limit_is_cut_to_the_room_that_the_prompt_leaves(prompt_tokens: int, max_tokens: int) -> None:
+    assert plan([(1,) * prompt_tokens], default=16).submits[0].max_tokens == max_tokens
+    planning.check_fits([(1,) * prompt_tokens], asked(default=16), READY)
+
+
+@pytest.mark.parametrize(("given", "used"), [(1e-46, 0.0), (9e-6, 0.0), (0.0, 0.0), (1e-4, 1e-4), (0.7, 0.7)])
+def test_a_temperature_that_leaves_no_choice_is_greedy(given: float, used: float) -> None:
+    assert plan([(1,)], temperature=given).submits[0].sampling.temperature == used
+
+
+@pytest.mark.parametrize("token_id", [50, 2**64, 10**4000])
+def test_a_stop_token_that_is_none_is_refused(token_id: int) -> None:
+    with pytest.raises(InvalidRequest, match="0 to 49") as refused:
+        plan([(1,)], stop_token_ids=[7, token_id])
+    assert refused.value.param == "stop_token_ids"
+    assert len(refused.value.message) < 300
 
 
 def test_a_given_seed_is_the_first_choices_and_an_absent_one_is_fresh_for_each_prompt() -> None:
@@ -92,10 +121,11 @@ def test_logit_bias_is_by_token_id() -> None:
     assert plan([(1,)], logit_bias={"3": -100.0, "49": 1.5}).submits[0].sampling.logit_bias == ((3, -100.0), (49, 1.5))
 
 
-@pytest.mark.parametrize("key", ["50", "-1", "x", "", "1.0", "٣", "9" * 5000])
+@pytest.mark.parametrize("key", ["50", "-1", "x", "", "1.0", "٣", "9" * 5000, "03", "+3", " 3"])
 def test_a_logit_bias_for_what_is_no_token_is_refused(key: str) -> None:
-    with pytest.raises(InvalidRequest, match="0 to 49"):
+    with pytest.raises(InvalidRequest, match="0 to 49") as refused:
         plan([(1,)], logit_bias={key: 1.0})
+    assert len(refused.value.message) < 300
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from pagefleet_engine.api.errors import InvalidRequest
-from pagefleet_engine.api.requests import ChatRequest, CompletionRequest, GenerationRequest, parse
+from pagefleet_engine.api.errors import ContextTooLong, InvalidRequest
+from pagefleet_engine.api.requests import ChatRequest, CompletionRequest, GenerationRequest, body_limit_bytes, parse
+from pagefleet_engine.scheduler.admission import Capacity
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 
@@ -20,7 +21,7 @@ def completion(**fields: Any) -> CompletionRequest:
 
 
 def test_absent_fields_have_the_documented_defaults() -> None:
-    assert completion().answer_tokens == 16
+    assert completion().max_tokens is None
     assert chat().answer_tokens is None
     assert (chat().choices, chat().stops, chat().alternatives, chat().include_usage) == (1, (), None, False)
 
@@ -65,6 +66,32 @@ def test_logprobs_without_alternatives_ask_for_the_chosen_token_alone(
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_completion_tokens": -1}, "max_completion_tokens"),
         ({"seed": 2**70}, "seed"),
+        ({"temperature": float("nan")}, "temperature"),
+        ({"temperature": float("inf")}, "temperature"),
+        ({"top_p": float("nan")}, "top_p"),
+        ({"top_p": 10**400}, "top_p"),
+        ({"top_k": 2**31}, "top_k"),
+        ({"top_k": float("inf")}, "top_k"),
+        ({"n": 10**4000}, "n"),
+        ({"best_of": 10**4000}, "best_of"),
+        ({"max_tokens": 2**31}, "max_tokens"),
+        ({"max_completion_tokens": 10**4000}, "max_completion_tokens"),
+        ({"logit_bias": {"5": float("nan")}}, "logit_bias.5"),
+        ({"logit_bias": {"5": 10**400}}, "logit_bias.5"),
+        ({"min_p": float("nan")}, "min_p"),
+        ({"presence_penalty": float("nan")}, "presence_penalty"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids[0]"),
+        ({"stop_token_ids": [True]}, "stop_token_ids[0]"),
+        ({"stop_token_ids": [1] * 1025}, "stop_token_ids"),
+        ({"cache_salt": ""}, "cache_salt"),
+        ({"cache_salt": "x" * 257}, "cache_salt"),
+        ({"stream": True, "stream_options": {"continuous_usage_stats": True}}, "stream_options.continuous_usage_stats"),
+        ({"reasoning_effort": "high"}, "reasoning_effort"),
+        ({"no_repeat_ngram_size": 2}, "no_repeat_ngram_size"),
+        ({"typical_p": 0.9}, "typical_p"),
+        ({"guided_json": {"type": "object"}}, "guided_json"),
+        ({"guided_decoding_backend": "outlines"}, "guided_decoding_backend"),
+        ({"add_special_tokens": True}, "add_special_tokens"),
         ({"stream": "yes"}, "stream"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"stream": True, "stream_options": {"include_usage": 3}}, "stream_options.include_usage"),
@@ -109,6 +136,12 @@ def test_a_chat_field_out_of_range_or_unsupported_is_refused_by_name(fields: dic
         ({"logprobs": 21}, "logprobs"),
         ({"logprobs": True}, "logprobs"),
         ({"max_tokens": -1}, "max_tokens"),
+        ({"max_tokens": 10**4000}, "max_tokens"),
+        ({"logprobs": float("inf")}, "logprobs"),
+        ({"prompt": [float("inf")]}, "prompt"),
+        ({"prompt": [1, "a"]}, "prompt"),
+        ({"prompt": [[1], []]}, "prompt"),
+        ({"add_special_tokens": False}, "add_special_tokens"),
         ({"suffix": "end"}, "suffix"),
         ({"best_of": 2, "n": 1}, "best_of"),
     ],
@@ -134,6 +167,10 @@ def test_a_completion_field_out_of_range_or_unsupported_is_refused_by_name(field
         {"seed": -5},
         {"stop": ["a", "b"]},
         {"skip_special_tokens": True},
+        {"typical_p": 1.0, "no_repeat_ngram_size": 0},
+        {"reasoning_effort": "none"},
+        {"cache_salt": "tenant"},
+        {"stream": True, "stream_options": {"continuous_usage_stats": False, "include_obfuscation": False}},
     ],
 )
 def test_neutral_values_pass(fields: dict[str, Any]) -> None:
@@ -146,6 +183,32 @@ def test_neutral_values_pass(fields: dict[str, Any]) -> None:
 )
 def test_a_prompt_is_text_texts_token_ids_or_lists_of_them(given: Any, prompts: Any) -> None:
     assert completion(prompt=given).prompts == prompts
+
+
+def test_a_completion_without_a_prompt_is_told_so() -> None:
+    with pytest.raises(InvalidRequest, match="prompt is missing"):
+        parse(CompletionRequest, b"{}")
+
+
+@pytest.mark.parametrize("prompt", [[0] * 33, [[1], [0] * 33], [0] * 32 + ["not looked at"]])
+def test_more_token_ids_than_can_ever_run_are_refused_before_they_are_read(prompt: Any) -> None:
+    body = json.dumps({"prompt": prompt}).encode()
+    with pytest.raises(ContextTooLong, match=r"33 tokens.*32 tokens") as refused:
+        parse(CompletionRequest, body, Capacity(max_model_len=100, num_blocks=2, vocab_size=50))
+    assert refused.value.param == "prompt"
+
+
+def test_as_many_token_ids_as_can_run_and_more_prompts_than_that_are_read() -> None:
+    bounds = Capacity(max_model_len=100, num_blocks=2, vocab_size=50)
+    for given in ([0] * 32, ["a"] * 40, [[0]] * 40):
+        assert parse(CompletionRequest, json.dumps({"prompt": given}).encode(), bounds).prompts
+
+
+@pytest.mark.parametrize(
+    ("most_text_bytes", "limit"), [(100, 4 << 20), (1 << 20, 6 << 20), (10 << 20, 32 << 20), (1 << 40, 32 << 20)]
+)
+def test_a_body_may_hold_any_prompt_that_can_run_within_bounds(most_text_bytes: int, limit: int) -> None:
+    assert body_limit_bytes(most_text_bytes) == limit
 
 
 @pytest.mark.parametrize("kind", [ChatRequest, CompletionRequest])

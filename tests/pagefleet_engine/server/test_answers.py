@@ -1,10 +1,12 @@
 """What clients get: whole and streamed answers of both endpoints."""
 
+import threading
 from typing import Any
 
 import openai
 import pytest
 
+from pagefleet_engine.api import logprobs, requests
 from tests.pagefleet_engine.server.inside import Inside, choices, sse, stream_text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -93,10 +95,10 @@ async def test_joined_bytes_of_chat_logprobs_are_the_content(fast: Inside, top: 
 
 
 async def test_completion_logprobs_zero_gives_the_chosen_token_alone(fast: Inside) -> None:
-    logprobs = (await fast.complete("hi", logprobs=0, max_tokens=2)).json()["choices"][0]["logprobs"]
-    assert logprobs["tokens"] == ["h", "i"]
-    assert logprobs["top_logprobs"] == [{"h": -0.5}, {"i": -0.5}]
-    assert logprobs["text_offset"] == [0, 1]
+    found = (await fast.complete("hi", logprobs=0, max_tokens=2)).json()["choices"][0]["logprobs"]
+    assert found["tokens"] == ["h", "i"]
+    assert found["top_logprobs"] == [{"h": -0.5}, {"i": -0.5}]
+    assert found["text_offset"] == [0, 1]
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -104,14 +106,14 @@ async def test_echo_without_an_answer_scores_the_prompt(fast: Inside, streamed: 
     body: dict[str, Any] = {"prompt": "Answer: Yes", "echo": True, "logprobs": 1, "max_tokens": 0}
     if streamed:
         events = await stream(fast, "completions", **body)
-        text, logprobs = stream_text(events), choices(events)[0]["logprobs"]
+        text, scored = stream_text(events), choices(events)[0]["logprobs"]
     else:
         answer = (await fast.post("completions", **body)).json()
         assert answer["usage"]["completion_tokens"] == 0
-        text, logprobs = answer["choices"][0]["text"], answer["choices"][0]["logprobs"]
-    assert text == "Answer: Yes" == "".join(logprobs["tokens"])
-    assert logprobs["token_logprobs"][0] is None
-    assert len(logprobs["token_logprobs"]) == len(logprobs["tokens"]) == len(logprobs["text_offset"])
+        text, scored = answer["choices"][0]["text"], answer["choices"][0]["logprobs"]
+    assert text == "Answer: Yes" == "".join(scored["tokens"])
+    assert scored["token_logprobs"][0] is None
+    assert len(scored["token_logprobs"]) == len(scored["tokens"]) == len(scored["text_offset"])
 
 
 async def test_echo_puts_the_prompt_before_the_answer(fast: Inside) -> None:
@@ -142,6 +144,62 @@ async def test_token_ids_are_prompts_too(fast: Inside) -> None:
 async def test_an_answer_without_a_limit_is_cut_at_the_window(fast: Inside) -> None:
     usage = (await fast.chat("hi", ignore_eos=True)).json()["usage"]
     assert usage["total_tokens"] == 512
+
+
+async def test_a_completion_without_a_limit_gets_sixteen_tokens_or_what_room_there_is(fast: Inside) -> None:
+    assert (await fast.complete("x" * 40)).json()["usage"]["completion_tokens"] == 16
+    assert (await fast.complete("x" * 505)).json()["usage"]["completion_tokens"] == 7
+
+
+async def test_a_prompt_is_read_once_and_scored_once_for_all_its_choices_off_the_loop(
+    fast: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    reads: list[int] = []
+    score, read = logprobs.prompt, requests._is_token_ids
+
+    def scored(*args: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return score(*args)
+
+    def noted(value: list[Any], capacity: Any) -> bool:
+        reads.append(len(value))
+        return read(value, capacity)
+
+    monkeypatch.setattr(logprobs, "prompt", scored)
+    monkeypatch.setattr(requests, "_is_token_ids", noted)
+    body: dict[str, Any] = {"prompt": [5] * 100, "echo": True, "logprobs": 1, "max_tokens": 2, "n": 3}
+    whole = (await fast.post("completions", **body)).json()["choices"]
+    assert whole[0]["logprobs"] == whole[2]["logprobs"]
+    events = await stream(fast, "completions", **body)
+    assert choices(events, 2)[0]["logprobs"]["tokens"] == whole[2]["logprobs"]["tokens"][:100]
+    assert reads == [100, 100]
+    assert len(threads) == 2
+    assert all(name.startswith("text") for name in threads)
+
+
+async def test_markup_in_an_echoed_prompt_keeps_text_tokens_and_offsets_together(fast: Inside) -> None:
+    prompt = "a<|im_start|>b"
+    choice = (await fast.complete(prompt, echo=True, logprobs=0, max_tokens=0)).json()["choices"][0]
+    assert choice["text"] == prompt
+    assert choice["logprobs"]["tokens"] == ["a", "<|im_start|>", "b"]
+    assert choice["logprobs"]["text_offset"] == [0, 1, 13]
+
+
+async def test_a_cache_salt_reaches_the_core_and_parts_caches(fast: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    submit = fast.server.host.core.submit
+    salts: list[str] = []
+
+    def noted(submits: Any, *args: Any) -> Any:
+        salts.extend(each.cache_salt for each in submits)
+        return submit(submits, *args)
+
+    monkeypatch.setattr(fast.server.host.core, "submit", noted)
+    for fields in ({}, {"cache_salt": "a"}, {"cache_salt": "b"}, {"cache_salt": "a"}):
+        assert (await fast.complete("hi", max_tokens=1, **fields)).status_code == 200
+    assert salts[0] == ""
+    assert salts[1] == salts[3] != salts[2]
+    assert "a" != salts[1] != ""
 
 
 async def test_models_are_listed_and_found(fast: Inside) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import openai
 import pytest
 
+from pagefleet_engine.api.completions import CompletionDialect
 from tests.pagefleet_engine.server.inside import engine, sse, stream_text, until
 
 pytestmark = pytest.mark.asyncio
@@ -38,6 +39,20 @@ async def test_the_openai_library_raises_on_a_failure_in_a_stream(tiny: Path) ->
         with pytest.raises(openai.APIError, match="injected fault"):
             async for _ in streaming:
                 pass
+
+
+async def test_a_fault_of_the_server_in_a_stream_is_an_error_and_not_an_abort(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def chunk(*_: object) -> bytes:
+        raise RuntimeError("a bug")
+
+    async with engine(tiny, step_s=0.02) as running:
+        monkeypatch.setattr(CompletionDialect, "chunk", chunk)
+        response = await running.complete("ab", max_tokens=400, ignore_eos=True, stream=True)
+        assert (response.status_code, response.json()["error"]["code"]) == (500, "engine_error")
+        assert await running.requests_total() == {"error": 1, "stop": 0, "length": 0, "abort": 0}
+        await until(running.idle)
 
 
 async def test_losing_the_core_tells_open_answers_fails_health_and_ends_the_process_with_an_error(tiny: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pagefleet_engine.api.transport import BODY_LIMIT_BYTES
+from pagefleet_engine.api.requests import BODY_LIMIT_BYTES
 from tests.pagefleet_engine.server.inside import Inside, engine, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -99,6 +99,32 @@ async def test_a_body_over_the_limit_is_refused_by_its_length_and_by_its_bytes(f
     assert (refused.status_code, error(refused)["code"]) == (413, "body_too_large")
 
 
+async def test_a_chat_body_over_what_its_window_can_need_is_refused_with_the_limit(fast: Inside) -> None:
+    refused = await fast.chat("hi", ignored="x" * (4 << 20))
+    assert (refused.status_code, error(refused)["code"]) == (413, "body_too_large")
+    assert "4 MiB" in error(refused)["message"]
+    assert (await fast.complete("hi", ignored="x" * (4 << 20))).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"stop_token_ids": [2**64]}, "stop_token_ids"),
+        ({"logit_bias": {"99999": 1}}, "logit_bias"),
+        ({"prompt": [2**64]}, "prompt"),
+        ({"prompt": [0] * 513}, "prompt"),
+        ({"seed": 2**64}, "seed"),
+    ],
+)
+async def test_numbers_that_the_engine_could_not_take_are_refused_and_cost_nobody_else(
+    fast: Inside, fields: dict[str, Any], param: str
+) -> None:
+    good = asyncio.create_task(fast.complete("abcd", max_tokens=4))
+    refused = await fast.post("completions", **{"prompt": "a", "stream": True, **fields})
+    assert (refused.status_code, error(refused)["param"]) == (400, param)
+    assert (await good).status_code == 200
+
+
 async def test_refusals_are_counted_by_reason_and_are_no_requests(fast: Inside) -> None:
     series = 'pagefleet_rejections_total{model_name="tiny",reason="invalid_value"}'
     before, requests = await fast.metric(series), await fast.requests_total()
@@ -170,6 +196,17 @@ async def test_a_full_queue_refuses_at_once_and_counts_and_the_rest_succeeds(tin
         assert await running.metric('pagefleet_rejections_total{model_name="tiny",reason="queue_full"}') == 15
         assert 3 <= max(waiting) <= 4
         assert (await running.requests_total())["length"] == 5
+
+
+async def test_a_full_queue_refuses_before_it_reads_the_body(tiny: Path) -> None:
+    async with engine(tiny, "--max-num-seqs", "1", "--max-queued-requests", "0", step_s=0.02) as running:
+        open_now = asyncio.create_task(running.complete("hi", max_tokens=400, ignore_eos=True))
+        await until(lambda: running.server.host.gate.open_sequences == 1)
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.client.base_url.port)
+        writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n{")
+        assert (await asyncio.wait_for(reader.readline(), 2)).startswith(b"HTTP/1.1 429")
+        writer.close()
+        open_now.cancel()
 
 
 async def test_choices_count_against_the_queue_one_by_one(tiny: Path) -> None:
