@@ -1,59 +1,23 @@
 """`python -m pagefleet_engine`: the API process, which starts the core process."""
 
-import logging
-import os
-import socket
-import sys
-
-import setproctitle
-
-from pagefleet_api.launch import Launch
-from pagefleet_engine import logs
-from pagefleet_engine.api.core_child import CORE_MODULE, CoreChild
-from pagefleet_engine.models.errors import ModelError
-from pagefleet_engine.models.source import resolve
-
-PROCESS_TITLE = "pagefleet-engine: api"
-_BACKLOG = 2048
-
-log = logging.getLogger(__name__)
+import signal
+from types import FrameType
 
 
-def main(core_module: str = CORE_MODULE) -> int:
-    """Run one engine; gives the exit status: 0 after a drain, 1 when it cannot start or its core is lost."""
-    launch = Launch.parse(sys.argv[1:], os.environ)
-    setproctitle.setproctitle(PROCESS_TITLE)
-    logs.configure()
-    try:
-        files = resolve(launch.model)
-        ports = [launch.port] if launch.admin_port is None else [launch.port, launch.admin_port]
-        sockets = [_listen(launch.host, port) for port in ports]
-    except (ModelError, OSError) as error:
-        log.error("start_failed", extra={"reason": str(error)})
-        return 1
-    core = CoreChild(launch, core_module)
-    try:
-        # Imported here, so that the core loads the model while this process imports its web server.
-        from pagefleet_engine.api.server import serve
+def main(core_module: str | None = None) -> None:
+    """Run one engine and end the process with its status; see `api.start.run`."""
+    early: list[signal.Signals] = []
 
-        return serve(launch, files, sockets, core)
-    finally:
-        core.end()
+    def remember(number: int, frame: FrameType | None) -> None:
+        early.append(signal.Signals(number))
 
+    # Before anything else is imported: the kernel drops what process 1 of a container does not handle.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, remember)
+    from pagefleet_engine.api import start
 
-def _listen(host: str, port: int) -> socket.socket:
-    """A listening socket; raises OSError that names the address."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from error
-    listener.listen(_BACKLOG)
-    return listener
+    start.leave(start.run(early, core_module))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

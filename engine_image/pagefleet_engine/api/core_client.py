@@ -1,11 +1,14 @@
 """The API process's end of the socket to the core: requests out, news in, and who waits for what."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+import msgspec
 
 from pagefleet_engine.api.errors import ApiError, CoreLost, EngineFailed
-from pagefleet_engine.core.channel import ChannelClosed, encode_frame, read_frame
+from pagefleet_engine.core.channel import ChannelClosed, encode_frame, encode_message, read_frame
 from pagefleet_engine.wire import (
     Abort,
     CoreFailed,
@@ -14,11 +17,12 @@ from pagefleet_engine.wire import (
     StepReport,
     StepTimes,
     Submit,
-    ToCore,
     TokenEvent,
 )
 
 Clock = Callable[[], float]
+
+log = logging.getLogger(__name__)
 
 
 class Arrival(NamedTuple):
@@ -28,40 +32,16 @@ class Arrival(NamedTuple):
     received_at_s: float
 
 
-class Flight:
-    """The sequences of one HTTP request in the core, for one reader."""
+class Listener(Protocol):
+    """Who hears of one request's sequences as soon as there is news; must not raise."""
 
-    def __init__(self, client: "CoreClient", request_ids: Sequence[int]) -> None:
-        self.request_ids = request_ids
-        self._client = client
-        self._arrived: list[Arrival] = []
-        self._error: Exception | None = None
-        self._wake = asyncio.Event()
-
-    async def arrivals(self) -> list[Arrival]:
-        """Everything that has come since the last call, at least one; raises what `end` was given."""
-        while not self._arrived:
-            if self._error is not None:
-                raise self._error
-            self._wake.clear()
-            await self._wake.wait()
-        arrived, self._arrived = self._arrived, []
-        return arrived
-
-    def add(self, arrival: Arrival) -> None:
-        """News for the reader."""
-        self._arrived.append(arrival)
-        self._wake.set()
+    def hear(self, arrival: Arrival) -> None:
+        """News of one sequence."""
+        ...
 
     def end(self, error: Exception) -> None:
-        """No more news: the reader meets `error` after what has arrived. The first error stays."""
-        if self._error is None:
-            self._error = error
-            self._wake.set()
-
-    def drop(self, request_ids: Iterable[int]) -> None:
-        """Tell the core to forget these; what it still says of them is ignored."""
-        self._client.abort(request_ids)
+        """No more news: the request ends with `error`, unless it has ended."""
+        ...
 
 
 class CoreClient:
@@ -76,8 +56,8 @@ class CoreClient:
         self._on_step = on_step
         self._on_change = on_change
         self._writer: asyncio.StreamWriter | None = None
-        self._flights: dict[int, Flight] = {}
-        self._outbox: list[ToCore] = []
+        self._flights: dict[int, Listener] = {}
+        self._outbox: list[msgspec.Raw] = []
         self._next_id = 0
         self._refusal: ApiError | None = None
         self.ready: CoreReady | None = None
@@ -97,6 +77,9 @@ class CoreClient:
                 self._hear(await read_frame(reader))
         except ChannelClosed:
             self.fail("the core process has ended")
+        except Exception as error:  # nobody would ever listen again
+            log.exception("core_not_understood")
+            self.fail(f"a message of the core was not understood: {error}")
 
     def take_ids(self, count: int) -> range:
         """Fresh request ids."""
@@ -104,29 +87,30 @@ class CoreClient:
         self._next_id += count
         return range(first, self._next_id)
 
-    def submit(self, submits: Sequence[Submit]) -> Flight:
-        """Send sequences to the core together; raises the refusal that `end_all` was given."""
+    def submit(self, submits: Sequence[Submit], listener: Listener) -> None:
+        """Send sequences to the core together; raises the refusal that `end_all` was given.
+
+        They are encoded here, so that one that cannot be costs its own request alone.
+        """
         if self._refusal is not None:
             raise self._refusal
-        flight = Flight(self, [submit.request_id for submit in submits])
+        encoded = [encode_message(submit) for submit in submits]
         if not self._flights:
             self.busy_since_s = self._clock()
-        for submit in submits:
-            self._flights[submit.request_id] = flight
-            self._post(submit)
-        return flight
+        self._flights.update((submit.request_id, listener) for submit in submits)
+        self._post(encoded)
 
     def abort(self, request_ids: Iterable[int]) -> None:
         """Forget these here and in the core; unknown ids are none of its business."""
         known = tuple(request_id for request_id in request_ids if self._forget(request_id))
         if known:
-            self._post(Abort(known))
+            self._post([encode_message(Abort(known))])
 
     def end_all(self, error: ApiError, refusal: ApiError) -> None:
-        """End every flight with `error`, and refuse every later one with `refusal`."""
+        """End every request with `error`, and refuse every later one with `refusal`."""
         self._refusal = self._refusal or refusal
-        for flight in set(self._flights.values()):
-            flight.end(error)
+        for listener in set(self._flights.values()):
+            listener.end(error)
 
     def fail(self, message: str) -> None:
         """The core is lost; the first reason stays."""
@@ -157,12 +141,12 @@ class CoreClient:
         for times in report.times:
             self._on_step(times)
         for event in report.events:
-            flight = self._flights.get(event.request_id)
-            if flight is None:
+            listener = self._flights.get(event.request_id)
+            if listener is None:
                 continue
-            flight.add(Arrival(event, now_s))
             if event.finish_reason is not None:
                 self._forget(event.request_id)
+            listener.hear(Arrival(event, now_s))
 
     def _forget(self, request_id: int) -> bool:
         known = self._flights.pop(request_id, None) is not None
@@ -170,15 +154,20 @@ class CoreClient:
             self.busy_since_s = None
         return known
 
-    def _post(self, message: ToCore) -> None:
+    def _post(self, messages: Sequence[msgspec.Raw]) -> None:
         if not self._outbox:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._outbox.append(message)
+        self._outbox += messages
 
     def _flush(self) -> None:
         messages, self._outbox = self._outbox, []
-        if self._writer is not None and not self._writer.is_closing():
+        if self._writer is None or self._writer.is_closing():
+            return
+        try:
             self._writer.write(encode_frame(messages))
+        except Exception as error:  # what was in it is lost, and with it the answers
+            log.exception("core_not_told")
+            self.fail(f"the core could not be told of its requests: {error}")
 
 
 def _untouched(ready: CoreReady) -> CoreStatus:

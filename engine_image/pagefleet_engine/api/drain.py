@@ -31,7 +31,10 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DrainState:
-    """`began_at_s`: `/drain` or SIGTERM, whichever came first; `terminating_at_s`: the first signal."""
+    """`began_at_s`: `/drain` or SIGTERM, whichever came first; `terminating_at_s`: the first signal.
+
+    The time limit runs from `began_at_s`: a pod that was told to drain and then to end gets it once.
+    """
 
     began_at_s: float | None = None
     terminating_at_s: float | None = None
@@ -73,7 +76,7 @@ class DrainState:
         """
         if self.terminating_at_s is None or self.began_at_s is None:
             return Ending.STAY
-        if self.cut or now_s >= self.terminating_at_s + drain_timeout_s:
+        if self.cut or now_s >= self.began_at_s + drain_timeout_s:
             return Ending.CUT if open_requests else Ending.LEAVE
         if open_requests or (was_ready and now_s < self.began_at_s + GRACE_S):
             return Ending.STAY

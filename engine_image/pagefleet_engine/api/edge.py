@@ -7,6 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pagefleet_engine.api.drain import Intake
 from pagefleet_engine.api.host import EngineHost
+from pagefleet_engine.api.uploads import Upload
 
 REQUEST_ID = "x-request-id"
 _ID_BYTES = 12
@@ -17,7 +18,8 @@ class Edge:
     """ASGI middleware for the clients' port.
 
     Gives each answer the client's `X-Request-Id`, or a new one; tells connections to close while the
-    server drains; counts answers until their last byte is handed to the connection.
+    server drains; counts answers from a whole request until the last byte is handed to the connection.
+    A body that is still coming is `Uploads`' business.
     """
 
     def __init__(self, app: ASGIApp, host: EngineHost) -> None:
@@ -43,9 +45,21 @@ class Edge:
         if scope["method"] != "POST" or not scope["path"].startswith("/v1/"):
             await self._app(scope, receive, send_marked)
             return
-        self._host.open_responses += 1
+        await self._serve_counted(scope, receive, send_marked)
+
+    async def _serve_counted(self, scope: Scope, receive: Receive, send: Send) -> None:
+        counted = 0
+
+        def count() -> None:
+            nonlocal counted
+            counted = 1
+            self._host.open_responses += 1
+
+        upload = Upload(self._host.uploads, receive, count)
+        scope["state"]["upload"] = upload
         try:
-            await self._app(scope, receive, send_marked)
+            await self._app(scope, upload.receive, send)
         finally:
-            self._host.open_responses -= 1
+            upload.release()
+            self._host.open_responses -= counted
             self._host.changed()

@@ -1,18 +1,16 @@
 """`/v1/*`: from a request to its answer, in the order in which things can go wrong."""
 
-import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing
-from typing import TypeVar, TypeVarTuple
+from typing import TypeVar
 
 from fastapi import Request, Response
 
 from pagefleet_engine.api import planning, requests
 from pagefleet_engine.api.answers import DONE, Model, ModelList, to_json
-from pagefleet_engine.api.auth import cache_salt
 from pagefleet_engine.api.chat import ChatDialect
 from pagefleet_engine.api.choice import Choice, Delta
 from pagefleet_engine.api.completions import CompletionDialect
@@ -23,7 +21,7 @@ from pagefleet_engine.api.generation import ClientGone, Generation, Progress
 from pagefleet_engine.api.host import EngineHost
 from pagefleet_engine.api.requests import ChatRequest, CompletionRequest, GenerationRequest
 from pagefleet_engine.api.transport import EventStream, json_response, nobody_response, on_hang_up, read_body
-from pagefleet_engine.scheduler.admission import Capacity
+from pagefleet_engine.scheduler import admission
 
 LARGE_BODY_BYTES = 64 << 10
 """Bodies over this are parsed in a thread."""
@@ -32,8 +30,6 @@ _ID_BYTES = 12
 
 log = logging.getLogger(__name__)
 _RequestT = TypeVar("_RequestT", bound=GenerationRequest)
-_Result = TypeVar("_Result")
-_Arguments = TypeVarTuple("_Arguments")
 
 
 class Endpoints:
@@ -63,7 +59,8 @@ class Endpoints:
 
     def _model(self) -> Model:
         host = self._host
-        return Model(host.model_name, host.created_at_s, self._capacity().window_tokens)
+        window = admission.window(host.ready.max_model_len, host.ready.num_blocks)
+        return Model(host.model_name, host.created_at_s, window)
 
     def _check_model(self, name: str | None) -> None:
         if name is not None and name != self._host.model_name:
@@ -79,13 +76,12 @@ class Endpoints:
         id_prefix: str,
     ) -> Response:
         host, arrived_at_s = self._host, self._host.clock()
-        tenant_salt = host.keys.tenant_salt(request.headers.get("authorization"))
-        # What a full queue refuses anyway is not worth reading.
-        host.gate.admit(1).release_rest()
+        salt = host.keys.tenant_salt(request.headers.get("authorization"))
+        host.gate.check_open()
         try:
-            parsed = await self._parse(kind, request)
+            parsed = await self._parse(kind, await read_body(request))
+            request.state.upload.release()
             self._check_model(parsed.model)
-            salt = cache_salt(tenant_salt, parsed.cache_salt)
             heading = Heading(id_prefix + secrets.token_hex(_ID_BYTES), int(time.time()), host.model_name, host.model)
             dialect = dialect_kind(parsed, heading)
             claim = host.gate.admit(parsed.choices * dialect.asked.prompts)
@@ -100,34 +96,22 @@ class Endpoints:
         except ClientGone:
             return nobody_response()
 
-    async def _parse(self, kind: type[_RequestT], request: Request) -> _RequestT:
-        host, capacity = self._host, self._capacity()
-        prompts = 1 if kind is ChatRequest else host.launch.max_queued_requests + host.launch.max_num_seqs
-        most_text_bytes = prompts * capacity.window_tokens * host.model.longest_token_bytes
-        body = await read_body(request, requests.body_limit_bytes(most_text_bytes))
+    async def _parse(self, kind: type[_RequestT], body: bytes) -> _RequestT:
         if len(body) <= LARGE_BODY_BYTES:
-            return requests.parse(kind, body, capacity)
-        return await self._in_text_thread(requests.parse, kind, body, capacity)
-
-    def _capacity(self) -> Capacity:
-        ready = self._host.ready
-        return Capacity(ready.max_model_len, ready.num_blocks, self._host.model.tokenizer.vocab_size)
-
-    async def _in_text_thread(self, work: Callable[[*_Arguments], _Result], *args: *_Arguments) -> _Result:
-        """Off the loop: probes and other answers go on meanwhile."""
-        return await asyncio.get_running_loop().run_in_executor(self._host.text_threads, work, *args)
+            return requests.parse(kind, body)
+        return await self._host.in_text_thread(requests.parse, kind, body)
 
     async def _begin(self, dialect: Dialect, claim: Claim, salt: str, arrived_at_s: float) -> Generation:
         """Tokenise off the loop, check what can never run, hand the sequences to the core."""
-        host, capacity = self._host, self._capacity()
-        prompts = await self._in_text_thread(dialect.prompts, host.model, capacity)
+        host = self._host
+        prompts = await host.in_text_thread(dialect.prompts, host.model)
         planning.check_fits(prompts, dialect.asked, host.ready)
         plan = planning.plan(
             dialect.request,
             dialect.asked,
             prompts,
             tokenizer=host.model.tokenizer,
-            window_tokens=capacity.window_tokens,
+            window_tokens=admission.window(host.ready.max_model_len, host.ready.num_blocks),
             request_ids=host.core.take_ids(len(prompts) * dialect.request.choices),
             fresh_seed=lambda: secrets.randbits(_SEED_BITS),
             cache_salt=salt,
@@ -138,7 +122,7 @@ class Endpoints:
         deltas: list[list[Delta]] = [[] for _ in generation.choices]
         try:
             async with (
-                on_hang_up(request.receive, lambda: generation.flight.end(ClientGone())),
+                on_hang_up(request.receive, lambda: generation.end(ClientGone())),
                 aclosing(generation.progress()) as batches,
             ):
                 async for batch in batches:
@@ -147,9 +131,7 @@ class Endpoints:
         finally:
             generation.log_end(request.state.request_id, stream=False)
         whole = [_whole_choice(choice, found) for choice, found in zip(generation.choices, deltas, strict=True)]
-        if dialect.asked.top_logprobs is None:
-            return json_response(dialect.whole(whole, generation.usage()))
-        return json_response(await self._in_text_thread(dialect.whole, whole, generation.usage()))
+        return json_response(dialect.whole(whole, generation.usage()))
 
     async def _stream(self, request: Request, dialect: Dialect, generation: Generation) -> Response:
         events = self._events(request, dialect, generation)
@@ -160,24 +142,13 @@ class Endpoints:
         opened: set[int] = set()
         async with AsyncExitStack() as stack:
             stack.callback(generation.log_end, request.state.request_id, stream=True)
-            await stack.enter_async_context(on_hang_up(request.receive, lambda: generation.flight.end(ClientGone())))
+            await stack.enter_async_context(on_hang_up(request.receive, lambda: generation.end(ClientGone())))
             batches = await stack.enter_async_context(aclosing(generation.progress()))
             async for batch in batches:
-                if events := await self._encoded(batch, dialect, generation, opened):
+                if events := b"".join(_events_of(batch, dialect, generation, opened)):
                     yield events
             tail = dialect.usage_event(generation.usage()) if dialect.request.include_usage else b""
             yield tail + DONE
-
-    async def _encoded(
-        self, batch: Sequence[Progress], dialect: Dialect, generation: Generation, opened: set[int]
-    ) -> bytes:
-        try:
-            if dialect.asked.prompt_logprobs is not None and len(opened) < len(generation.choices):
-                return await self._in_text_thread(_events_of, batch, dialect, generation, opened)
-            return _events_of(batch, dialect, generation, opened)
-        except Exception:
-            generation.fail()
-            raise
 
 
 def _whole_choice(choice: Choice, deltas: Sequence[Delta]) -> Whole:
@@ -185,15 +156,15 @@ def _whole_choice(choice: Choice, deltas: Sequence[Delta]) -> Whole:
     return Whole(choice, text, tuple(entry for delta in deltas for entry in delta.entries))
 
 
-def _events_of(batch: Sequence[Progress], dialect: Dialect, generation: Generation, opened: set[int]) -> bytes:
-    events: list[bytes] = []
+def _events_of(
+    batch: Sequence[Progress], dialect: Dialect, generation: Generation, opened: set[int]
+) -> Iterator[bytes]:
     for index, delta in batch:
         choice = generation.choices[index]
         if index not in opened and (choice.completion_tokens or delta.finish_reason):
             opened.add(index)
-            events.append(dialect.opening(index, choice) or b"")
+            yield dialect.opening(index, choice) or b""
         if delta.text or delta.entries:
-            events.append(dialect.chunk(index, delta))
+            yield dialect.chunk(index, delta)
         if delta.finish_reason is not None:
-            events.append(dialect.closing(index, delta.finish_reason))
-    return b"".join(events)
+            yield dialect.closing(index, delta.finish_reason)

@@ -51,6 +51,18 @@ class BodyTooLarge(ApiError):
     """The request's body is over the limit."""
 
 
+class BodyStalled(ApiError):
+    """The client stopped sending in the middle of the request's body."""
+
+
+class HeadTooLarge(ApiError):
+    """The request's line and headers are over the limit."""
+
+
+class ReadTooSlowly(ApiError):
+    """The client takes its answer so slowly that the rest would have to be kept for it."""
+
+
 class QueueFull(ApiError):
     """As many requests wait as may; try again later or elsewhere."""
 
@@ -93,7 +105,10 @@ _SHAPES: dict[type[ApiError], _Shape] = {
     PathUnknown: _Shape(404, "not_found_error", "unknown_url"),
     MethodRefused: _Shape(405, "invalid_request_error", "method_not_allowed"),
     Conflict: _Shape(409, "invalid_request_error", "conflict"),
+    BodyStalled: _Shape(408, "invalid_request_error", "body_stalled"),
+    ReadTooSlowly: _Shape(408, "invalid_request_error", "read_too_slowly"),
     BodyTooLarge: _Shape(413, "invalid_request_error", "body_too_large"),
+    HeadTooLarge: _Shape(431, "invalid_request_error", "head_too_large"),
     QueueFull: _Shape(429, "rate_limit_error", "queue_full"),
     Starting: _Shape(503, "service_unavailable_error", "starting"),
     Draining: _Shape(503, "service_unavailable_error", "draining"),
@@ -109,6 +124,7 @@ _REFUSALS = (
     ContextTooLong,
     KeyRefused,
     ModelUnknown,
+    BodyStalled,
     BodyTooLarge,
     QueueFull,
     Starting,
@@ -166,7 +182,7 @@ def headers(error: ApiError) -> dict[str, str]:
     result: dict[str, str] = {}
     if error.retry_after_s is not None:
         result["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
-    if isinstance(error, Draining | Cut | BodyTooLarge | EngineFailed | CoreLost):
+    if isinstance(error, Draining | Cut | BodyStalled | BodyTooLarge | EngineFailed | CoreLost):
         result["connection"] = "close"
     if isinstance(error, KeyRefused):
         result["www-authenticate"] = "Bearer"

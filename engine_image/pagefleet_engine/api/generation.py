@@ -1,5 +1,6 @@
 """One accepted HTTP request: its sequences in the core, its choices, its account in the metrics."""
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from typing import NamedTuple
@@ -8,10 +9,15 @@ from pagefleet_api.metrics import Engine
 from pagefleet_engine.api.answers import CachedTokens, Usage
 from pagefleet_engine.api.choice import Choice, Delta
 from pagefleet_engine.api.core_client import Arrival, Clock, CoreClient
-from pagefleet_engine.api.errors import AnswerFailed, CoreLost
+from pagefleet_engine.api.errors import AnswerFailed, CoreLost, ReadTooSlowly
 from pagefleet_engine.api.gate import Claim
 from pagefleet_engine.api.recorder import Recorder
 from pagefleet_engine.wire import Submit
+
+UNREAD_LIMIT_BYTES = 8 << 20
+"""How far one request's answer, as it will be sent, may run ahead of its client's reading."""
+_EVENT_BYTES = 256
+_LOGPROB_BYTES = 96
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +59,7 @@ class _Timing:
 
 
 class Generation:
-    """Runs the sequences of one request and keeps the books.
+    """Runs the sequences of one request and keeps the books, when news comes and not when it is read.
 
     A request counts as accepted from here on, and each of its sequences (choices of each prompt) is counted
     exactly once in `requests_total`: stop or length when it ended by itself, abort when the client hung up
@@ -78,10 +84,15 @@ class Generation:
         self._index = {submit.request_id: index for index, submit in enumerate(plan.submits)}
         self._timings = [_Timing(arrived_at_s) for _ in plan.submits]
         self._open = set(self._index.values())
-        self._outcome = "abort"
         self._outcomes: list[str] = []
+        self._unread: list[Progress] = []
+        self._unread_bytes = 0
+        self._read = False
+        self._error: Exception | None = None
+        self._wake = asyncio.Event()
+        self._core = core
         self.choices = plan.choices
-        self.flight = core.submit(plan.submits)
+        core.submit(plan.submits, self)
         prompt_tokens = sum(len(submit.prompt_token_ids) for submit in plan.firsts)
         recorder.count(Engine.PROMPT_TOKENS, by=prompt_tokens)
 
@@ -92,45 +103,72 @@ class Generation:
         return min(firsts, default=None)
 
     async def progress(self) -> AsyncGenerator[list[Progress], None]:
-        """What each batch of news adds, until every choice has ended.
+        """What has been added since the last batch, until every choice has ended.
 
-        Raises `ClientGone`, or the `ApiError` that ended the request early. However it is left, the core
-        forgets what is unfinished and the books are closed.
+        Raises what `end` was given, after what was made before. However it is left, the core forgets what
+        is unfinished and the books are closed.
         """
         try:
-            while self._open:
-                batch, failure = self._take(await self.flight.arrivals())
-                if batch:
+            while self._open or self._unread or self._error is not None:
+                if self._unread:
+                    batch, self._unread, self._unread_bytes = self._unread, [], 0
                     yield batch
-                if failure is not None:
-                    raise failure
-        except ClientGone:
-            self._recorder.count(Engine.CLIENT_DISCONNECTS)
-            raise
-        except (AnswerFailed, CoreLost):
-            self._outcome = "error"
-            raise
+                elif self._error is not None:
+                    raise self._error
+                else:
+                    self._wake.clear()
+                    await self._wake.wait()
+            self._read = True
         finally:
-            self.flight.drop([self._plan.submits[index].request_id for index in self._open])
-            for index in tuple(self._open):
-                self._end(index, self._outcome)
+            self._close("abort")
 
-    def _take(self, arrivals: Sequence[Arrival]) -> tuple[list[Progress], AnswerFailed | None]:
-        batch: list[Progress] = []
-        for arrival in arrivals:
-            event, index = arrival.event, self._index[arrival.event.request_id]
-            if index not in self._open:
-                continue
-            if event.finish_reason in ("error", "abort"):
-                return batch, AnswerFailed(f"The engine could not finish this answer: {event.error or 'aborted'}")
-            delta = self.choices[index].push(event)
-            self._time(self._timings[index], arrival)
-            if delta.finish_reason is not None:
-                if event.finish_reason is None:
-                    self.flight.drop([event.request_id])
-                self._end(index, delta.finish_reason)
-            batch.append(Progress(index, delta))
-        return batch, None
+    def hear(self, arrival: Arrival) -> None:
+        """Take news of one sequence when it comes, whenever the client may read it."""
+        index = self._index[arrival.event.request_id]
+        if index not in self._open:
+            return
+        try:
+            self._take(index, arrival)
+        except Exception:  # one answer's fault must not cost the others
+            log.exception("answer_failed")
+            self.end(AnswerFailed("The answer failed inside the server."))
+
+    def end(self, error: Exception) -> None:
+        """End what is unfinished; the reader meets `error` after what was made. The first error stays."""
+        if self._error is not None or self._read:
+            return
+        self._error = error
+        if isinstance(error, ClientGone):
+            self._recorder.count(Engine.CLIENT_DISCONNECTS)
+            self._unread.clear()
+        self._close("error" if isinstance(error, AnswerFailed | CoreLost) else "abort")
+        self._wake.set()
+
+    def fail(self) -> None:
+        """What is unfinished ends by a fault of this process: it counts as an error, not as an abort."""
+        self._close("error")
+
+    def _take(self, index: int, arrival: Arrival) -> None:
+        event = arrival.event
+        if event.finish_reason in ("error", "abort"):
+            self.end(AnswerFailed(f"The engine could not finish this answer: {event.error or 'aborted'}"))
+            return
+        delta = self.choices[index].push(event)
+        self._time(self._timings[index], arrival)
+        if delta.finish_reason is not None:
+            if event.finish_reason is None:
+                self._core.abort([event.request_id])
+            self._end(index, delta.finish_reason)
+        self._unread.append(Progress(index, delta))
+        self._unread_bytes += _size_bytes(delta)
+        self._wake.set()
+        if self._unread_bytes > UNREAD_LIMIT_BYTES:
+            self.end(ReadTooSlowly("The answer was ended: its client reads it too slowly."))
+
+    def _close(self, outcome: str) -> None:
+        self._core.abort([self._plan.submits[index].request_id for index in self._open])
+        for index in tuple(self._open):
+            self._end(index, outcome)
 
     def _time(self, timing: _Timing, arrival: Arrival) -> None:
         now_s = arrival.received_at_s
@@ -156,17 +194,11 @@ class Generation:
         timing = self._timings[index]
         if timing.first_at_s is not None and timing.last_at_s is not None:
             self._recorder.observe(Engine.REQUEST_DECODE, timing.last_at_s - timing.first_at_s)
-        if timing.seated_at_s is not None and timing.last_at_s is not None:
-            self._recorder.observe(Engine.REQUEST_INFERENCE, timing.last_at_s - timing.seated_at_s)
         self._outcomes.append(outcome)
         self._recorder.count(Engine.REQUESTS, outcome)
         self._recorder.observe(Engine.REQUEST_DURATION, self._clock() - timing.arrived_at_s)
         self._recorder.observe(Engine.REQUEST_PROMPT_TOKENS, len(self._plan.submits[index].prompt_token_ids))
         self._recorder.observe(Engine.REQUEST_GENERATION_TOKENS, self.choices[index].completion_tokens)
-
-    def fail(self) -> None:
-        """What is unfinished ends by a fault of this process: it counts as an error, not as an abort."""
-        self._outcome = "error"
 
     def log_end(self, request_id: str, *, stream: bool) -> None:
         """One line for the whole request, once `progress` is closed."""
@@ -193,3 +225,9 @@ class Generation:
         cached = sum(self.choices[index].cached_prompt_tokens or 0 for index in firsts)
         completion = sum(choice.completion_tokens for choice in self.choices)
         return Usage(prompt, completion, prompt + completion, CachedTokens(cached))
+
+
+def _size_bytes(delta: Delta) -> int:
+    """About what a delta takes in a stream."""
+    logprobs = sum(1 + len(entry.logprobs.top) for entry in delta.entries)
+    return _EVENT_BYTES + len(delta.text) + _LOGPROB_BYTES * logprobs

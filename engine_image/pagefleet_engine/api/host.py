@@ -1,18 +1,25 @@
 """Everything that the endpoints share, made once by the server."""
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar, TypeVarTuple
 
 from pagefleet_api.launch import Launch
 from pagefleet_engine.api import health
 from pagefleet_engine.api.auth import Keys
 from pagefleet_engine.api.core_client import Clock, CoreClient
+from pagefleet_engine.api.drain import Intake
 from pagefleet_engine.api.errors import Cut, Draining, Starting
 from pagefleet_engine.api.gate import Gate
 from pagefleet_engine.api.model import ServedModel
 from pagefleet_engine.api.recorder import Recorder
 from pagefleet_engine.api.snapshot import Snapshot
+from pagefleet_engine.api.uploads import Uploads
 from pagefleet_engine.wire import CoreReady
+
+_Result = TypeVar("_Result")
+_Arguments = TypeVarTuple("_Arguments")
 
 
 class EngineHost:
@@ -20,7 +27,7 @@ class EngineHost:
 
     `text_threads` runs templates and tokenizers; `changed` is called when the end of the process may have
     come nearer (a signal, a lost core, a finished request). `open_responses` counts requests for answers
-    whose last byte is not sent yet.
+    that have come whole and whose last byte is not handed to a connection yet.
     """
 
     def __init__(
@@ -43,6 +50,8 @@ class EngineHost:
         self.recorder = Recorder()
         self.core = CoreClient(clock, self.recorder.step, changed)
         self.gate = Gate(launch, self.core, self.recorder, clock)
+        self.uploads = Uploads(lambda: self.gate.intake is Intake.REFUSE)
+        self._waits: set[asyncio.Timeout] = set()
         self.open_responses = 0
         self.loop_beat_at_s = self._started_at_s = clock()
         self._model: ServedModel | None = None
@@ -80,6 +89,25 @@ class EngineHost:
         """End every open answer, as the process ends."""
         said = "The server ended before this answer did. Send the request again."
         self.core.end_all(Cut(said, retry_after_s=1), Draining(said, retry_after_s=1))
+        self.uploads.give_up()
+        for wait in self._waits:
+            wait.reschedule(0)
+        self._waits.clear()
+
+    async def in_text_thread(self, work: Callable[[*_Arguments], _Result], *args: *_Arguments) -> _Result:
+        """Run `work` off the loop, so that probes and other answers go on; raises `Cut` when `cut` comes first."""
+        future = asyncio.get_running_loop().run_in_executor(self.text_threads, work, *args)
+        try:
+            async with asyncio.timeout(None) as wait:
+                self._waits.add(wait)
+                try:
+                    return await future
+                finally:
+                    self._waits.discard(wait)
+        except TimeoutError as error:
+            if not wait.expired():
+                raise
+            raise Cut("The server ended before the request was read.", retry_after_s=1) from error
 
     def ailment(self) -> str | None:
         """Why the engine is not alive, or None; see `health`."""

@@ -5,10 +5,13 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
+from typing import Literal
 
 import uvicorn
 import uvloop
 from starlette.types import ASGIApp
+
+from pagefleet_engine.api.connection import Connection
 
 KEEP_ALIVE_S = 75
 """Longer than proxies keep idle connections (60 s), so that they close first and meet no reset."""
@@ -21,11 +24,11 @@ class _Uvicorn(uvicorn.Server):
         yield
 
 
-def _server(app: ASGIApp) -> _Uvicorn:
+def _server(app: ASGIApp, http: "type[asyncio.Protocol] | Literal['httptools']") -> _Uvicorn:
     return _Uvicorn(
         uvicorn.Config(
             app,
-            http="httptools",
+            http=http,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -41,8 +44,13 @@ class ClientListener:
     """Serves clients on the running event loop."""
 
     def __init__(self, app: ASGIApp, bound: socket.socket) -> None:
-        self._server = _server(app)
+        self._server = _server(app, Connection)
         self._serving = asyncio.create_task(self._server.serve(sockets=[bound]))
+
+    def undelivered(self, now_s: float) -> int:
+        """Connections with bytes that their client has not taken; see `Connection.undelivered`."""
+        connections = tuple(self._server.server_state.connections)
+        return sum(each.undelivered(now_s) for each in connections if isinstance(each, Connection))
 
     async def leave(self) -> None:
         """Close the socket and the connections; an answer that cannot be delivered does not hold the process."""
@@ -61,7 +69,7 @@ class ProbeListener:
     """
 
     def __init__(self, app: ASGIApp, bound: socket.socket) -> None:
-        self._server = _server(app)
+        self._server = _server(app, "httptools")
         self._bound = bound
         self._thread = threading.Thread(target=self._serve, name="probes", daemon=True)
         self._thread.start()
@@ -70,8 +78,12 @@ class ProbeListener:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._server.serve(sockets=[self._bound]))
 
+    def stop(self) -> None:
+        """Begin to leave; `leave` waits for it."""
+        self._server.should_exit = True
+
     def leave(self) -> None:
         """Close the socket and the connections."""
-        self._server.should_exit = True
+        self.stop()
         self._thread.join(_CLOSE_S)
         self._server.force_exit = True

@@ -7,7 +7,7 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
@@ -16,7 +16,7 @@ import uvloop
 from pagefleet_api.launch import Launch
 from pagefleet_engine.api.app import admin_app, client_app
 from pagefleet_engine.api.core_child import CoreChild
-from pagefleet_engine.api.drain import Ending
+from pagefleet_engine.api.drain import Ending, Intake
 from pagefleet_engine.api.host import EngineHost
 from pagefleet_engine.api.listeners import ClientListener, ProbeListener
 from pagefleet_engine.api.model import ServedModel, served_name
@@ -32,13 +32,16 @@ _CORE_MESSAGE_S = 0.3
 log = logging.getLogger(__name__)
 
 
-def serve(launch: Launch, files: ModelFiles, sockets: list[socket.socket], core: CoreChild) -> int:
+def serve(
+    launch: Launch, files: ModelFiles, sockets: list[socket.socket], core: CoreChild, early: Sequence[signal.Signals]
+) -> int:
     """Serve until the process is told to end or the core is lost; gives the exit status.
 
-    `sockets` are the clients' listener and, with an admin port, the pod's own.
+    `sockets` are the clients' listener and, with an admin port, the pod's own. `early` has the signals that
+    come before the server handles them.
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(Server(launch, files, sockets, core).run())
+        return runner.run(Server(launch, files, sockets, core, early).run())
 
 
 class Core(Protocol):
@@ -57,11 +60,20 @@ class Core(Protocol):
 class Server:
     """Listeners, core and signals of one engine; `run` it once, in an event loop."""
 
-    def __init__(self, launch: Launch, files: ModelFiles, sockets: list[socket.socket], core: Core) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        files: ModelFiles,
+        sockets: list[socket.socket],
+        core: Core,
+        early: Sequence[signal.Signals] = (),
+    ) -> None:
         self._launch = launch
         self._files = files
         self._sockets = sockets
         self._child = core
+        self._early = early
+        self._look_at_s = 0.0
         self._changed = asyncio.Event()
         self._threads = ThreadPoolExecutor(TEXT_THREADS, thread_name_prefix="text")
         self.host = EngineHost(
@@ -78,6 +90,8 @@ class Server:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.on_signal, signal.Signals(number))
+        for number in self._early:
+            self.on_signal(number)
         self._child.watch(functools.partial(self._on_core_exit, loop))
         core_server = await asyncio.start_unix_server(self.host.core.converse, sock=self._child.listener)
         clients = ClientListener(client_app(self.host), self._sockets[0])
@@ -85,10 +99,12 @@ class Server:
         self._log_listening()
         loading = asyncio.create_task(self._load_model())
         try:
-            return await self._until_the_end()
+            return await self._until_the_end(clients)
         finally:
             loading.cancel()
             core_server.close()
+            for listener in probes:
+                listener.stop()
             await clients.leave()
             for listener in probes:
                 listener.leave()
@@ -122,7 +138,7 @@ class Server:
         with contextlib.suppress(RuntimeError):  # the loop has closed: this process is ending too
             loop.call_soon_threadsafe(loop.call_later, _CORE_MESSAGE_S, self.host.core.fail, message)
 
-    async def _until_the_end(self) -> int:
+    async def _until_the_end(self, clients: ClientListener) -> int:
         """Wait for a lost core (1) or an end by signal (0); open answers have been told when it returns."""
         host, told_ready = self.host, False
         while True:
@@ -135,18 +151,27 @@ class Server:
             if host.gate.was_ready and not told_ready:
                 told_ready = True
                 self._log_ready()
-            ending = host.gate.drain.ending(
-                time.monotonic(),
-                open_requests=host.open_responses,
-                drain_timeout_s=self._launch.drain_timeout_s,
-                was_ready=told_ready,
-            )
+            if host.gate.intake is Intake.REFUSE:
+                host.uploads.give_up()
+            ending = self._ending(clients, was_ready=told_ready)
             if ending is not Ending.STAY:
                 await self._end(ending)
                 return 0
             with contextlib.suppress(TimeoutError):
                 wait_s = _ENDING_TICK_S if host.gate.drain.terminating_at_s is not None else _TICK_S
                 await asyncio.wait_for(self._changed.wait(), wait_s)
+
+    def _ending(self, clients: ClientListener, *, was_ready: bool) -> Ending:
+        drain, now_s, open_requests = self.host.gate.drain, time.monotonic(), self.host.open_responses
+        if drain.terminating_at_s is not None or now_s >= self._look_at_s:
+            open_requests += clients.undelivered(now_s)
+            self._look_at_s = now_s + _TICK_S
+        return drain.ending(
+            now_s,
+            open_requests=open_requests,
+            drain_timeout_s=self._launch.drain_timeout_s,
+            was_ready=was_ready,
+        )
 
     def _log_ready(self) -> None:
         ready = self.host.ready

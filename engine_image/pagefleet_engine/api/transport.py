@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
@@ -13,8 +13,7 @@ from pagefleet_engine.api.answers import to_event, to_json
 from pagefleet_engine.api.errors import AnswerFailed, ApiError, BodyTooLarge
 from pagefleet_engine.api.generation import ClientGone
 
-_DISCARD_BYTES = 256 << 20
-_DISCARD_S = 1.0
+BODY_LIMIT_BYTES = 32 << 20
 _JSON = "application/json"
 _CLIENT_CLOSED_REQUEST = 499
 
@@ -36,41 +35,25 @@ def nobody_response() -> Response:
     return Response(status_code=_CLIENT_CLOSED_REQUEST)
 
 
-async def read_body(request: Request, limit_bytes: int) -> bytes:
+async def read_body(request: Request) -> bytes:
     """The whole body; raises `BodyTooLarge`, or `ClientGone` when the client hangs up before its end."""
     declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limit_bytes:
-        if "expect" not in request.headers:
-            await _discard_body(request.receive)
-        raise _too_large(limit_bytes)
+    if declared.isdigit() and int(declared) > BODY_LIMIT_BYTES:
+        raise _too_large()
     body = bytearray()
     while True:
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
         body += message.get("body", b"")
-        if len(body) > limit_bytes:
-            await _discard_body(request.receive)
-            raise _too_large(limit_bytes)
+        if len(body) > BODY_LIMIT_BYTES:
+            raise _too_large()
         if not message.get("more_body", False):
             return bytes(body)
 
 
-async def _discard_body(receive: Receive) -> None:
-    """Let a client finish sending, within bounds: closing on unread bytes resets the connection, and the
-    client, which reads only after it has sent, would never see why."""
-    left_bytes = _DISCARD_BYTES
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_DISCARD_S):
-            while left_bytes > 0:
-                message = await receive()
-                left_bytes -= len(message.get("body", b""))
-                if not message.get("more_body", False):
-                    return
-
-
-def _too_large(limit_bytes: int) -> BodyTooLarge:
-    return BodyTooLarge(f"The request's body is over {limit_bytes >> 20} MiB.")
+def _too_large() -> BodyTooLarge:
+    return BodyTooLarge(f"The request's body is over {BODY_LIMIT_BYTES >> 20} MiB.")
 
 
 @asynccontextmanager

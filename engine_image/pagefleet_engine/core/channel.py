@@ -24,7 +24,12 @@ class ChannelClosed(Exception):
     """The other side has closed the socket or has died; nothing more can be said or heard."""
 
 
-def encode_frame(message: FromCore | Sequence[ToCore]) -> bytes:
+def encode_message(message: ToCore) -> msgspec.Raw:
+    """One message, to be put into a frame later; raises when it cannot be encoded (OverflowError)."""
+    return msgspec.Raw(_ENCODER.encode(message))
+
+
+def encode_frame(message: FromCore | Sequence[ToCore | msgspec.Raw]) -> bytes:
     """One frame: header and msgpack."""
     frame = bytearray(FRAME_HEADER_BYTES)
     _ENCODER.encode_into(message, frame, FRAME_HEADER_BYTES)

@@ -115,7 +115,7 @@ def engine(
     """An engine on free ports with its own admin port; with `fake`, the fake core plays that script."""
     uri = model if isinstance(model, str) else f"file://{model}"
     core = repr(FAKE_CORE) if fake is not None else ""
-    start = f"import sys; from pagefleet_engine.__main__ import main; sys.exit(main({core}))"
+    start = f"from pagefleet_engine.__main__ import main; main({core})"
     ports = [] if "--port" in flags else ["--host", "127.0.0.1", "--port", "0", "--admin-port", "0"]
     paths = os.pathsep.join(str(ROOT / part) for part in ("crds", "engine_image", "."))
     process = subprocess.Popen(

@@ -66,7 +66,7 @@ def test_a_start_that_cannot_succeed_ends_with_one_line_that_says_why(tiny: Path
 
 def test_the_api_process_imports_no_torch_and_nothing_slow_before_its_core_starts() -> None:
     program = (
-        "import sys; import pagefleet_engine.__main__ as m;"
+        "import sys; import pagefleet_engine.__main__, pagefleet_engine.api.start;"
         "early = sorted(n for n in ('fastapi', 'uvicorn', 'numpy', 'torch') if n in sys.modules);"
         "import pagefleet_engine.api.server, pagefleet_engine.models.tokenizer;"
         "print(early, 'torch' in sys.modules)"
@@ -74,3 +74,23 @@ def test_the_api_process_imports_no_torch_and_nothing_slow_before_its_core_start
     environment = {**os.environ, "PYTHONPATH": "crds:engine_image"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout.strip() == "[] False"
+
+
+def test_a_signal_before_the_server_runs_is_not_lost_and_leaves_nothing_behind(tiny: Path, tmp_path: Path) -> None:
+    with engine(tiny, fake={}, ready=False, TMPDIR=str(tmp_path)) as running:
+        status = Path(f"/proc/{running.process.pid}/status")
+        caught = 1 << (signal.SIGTERM - 1)
+        wait_until(lambda: int(status.read_text().split("SigCgt:")[1].split()[0], 16) & caught, 10)
+        running.signal()
+        assert running.process.wait(20) == 0
+        assert not list(tmp_path.iterdir())
+
+
+def test_the_end_does_not_wait_for_a_busy_thread() -> None:
+    program = (
+        "import time; from concurrent.futures import ThreadPoolExecutor; from pagefleet_engine.api import start;"
+        "ThreadPoolExecutor().submit(time.sleep, 60); start.leave(3)"
+    )
+    environment = {**os.environ, "PYTHONPATH": "crds:engine_image"}
+    done = subprocess.run([sys.executable, "-c", program], timeout=20, env=environment, check=False)
+    assert done.returncode == 3

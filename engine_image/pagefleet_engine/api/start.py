@@ -1,0 +1,68 @@
+"""One engine from its command line to its exit status."""
+
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import setproctitle
+
+from pagefleet_api.launch import Launch
+from pagefleet_engine import logs
+from pagefleet_engine.api.core_child import CORE_MODULE, CoreChild
+from pagefleet_engine.models.errors import ModelError
+from pagefleet_engine.models.source import resolve
+
+PROCESS_TITLE = "pagefleet-engine: api"
+_BACKLOG = 2048
+
+log = logging.getLogger(__name__)
+
+
+def run(early: Sequence[signal.Signals], core_module: str | None = None) -> int:
+    """Run one engine; gives the exit status: 0 after a drain, 1 when it cannot start or its core is lost.
+
+    `early` has the signals received so far; more may come in until the server handles them.
+    """
+    launch = Launch.parse(sys.argv[1:], os.environ)
+    setproctitle.setproctitle(PROCESS_TITLE)
+    logs.configure()
+    try:
+        files = resolve(launch.model)
+        ports = [launch.port] if launch.admin_port is None else [launch.port, launch.admin_port]
+        sockets = [_listen(launch.host, port) for port in ports]
+    except (ModelError, OSError) as error:
+        log.error("start_failed", extra={"reason": str(error)})
+        return 1
+    core = CoreChild(launch, core_module or CORE_MODULE)
+    try:
+        # Imported here, so that the core loads the model while this process imports its web server.
+        from pagefleet_engine.api.server import serve
+
+        return serve(launch, files, sockets, core, early)
+    finally:
+        core.end()
+
+
+def leave(status: int) -> NoReturn:
+    """End the process now: a thread that is tokenising a long text is not waited for."""
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(status)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A listening socket; raises OSError that names the address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    listener.listen(_BACKLOG)
+    return listener

@@ -1,0 +1,217 @@
+"""What clients do to their connections: read slowly or never, send slowly, flood, pipeline, offer upgrades."""
+
+import asyncio
+import json
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pagefleet_api.metrics import Engine
+from pagefleet_engine.api import connection, generation, uploads
+from tests.pagefleet_engine.server.inside import Inside, engine, until
+from tests.pagefleet_engine.server.test_draining import skip_grace
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+H2C = "connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n"
+
+
+def request(headers: str = "", **fields: Any) -> bytes:
+    body = json.dumps(fields).encode()
+    return f"POST /v1/completions HTTP/1.1\r\nhost: x\r\n{headers}content-length: {len(body)}\r\n\r\n".encode() + body
+
+
+async def connected(running: Inside, sent: bytes, receive_buffer_bytes: int = 1 << 20) -> socket.socket:
+    """A bare socket that has sent; nothing is read before it is asked."""
+    client = socket.socket()
+    client.setblocking(False)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(client, ("127.0.0.1", running.client.base_url.port))
+    await loop.sock_sendall(client, sent)
+    return client
+
+
+async def read_to_end(client: socket.socket) -> bytes:
+    received = bytearray()
+    async with asyncio.timeout(5):
+        while piece := await asyncio.get_running_loop().sock_recv(client, 1 << 16):
+            received += piece
+    client.close()
+    return bytes(received)
+
+
+def narrow(running: Inside) -> None:
+    """New connections have small send buffers in the kernel."""
+    running.server._sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+
+
+@pytest.mark.parametrize("prompt", ["ab", "ab" * 100])
+async def test_an_offered_upgrade_is_ignored_and_the_request_served(fast: Inside, prompt: str) -> None:
+    asked = request(H2C, prompt=prompt, max_tokens=1)
+    client = await connected(fast, asked[:250])
+    await asyncio.sleep(0.02)
+    await asyncio.get_running_loop().sock_sendall(client, asked[250:])
+    answer = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 1 << 16), 5)
+    assert answer.startswith(b"HTTP/1.1 200")
+    await asyncio.get_running_loop().sock_sendall(client, request(prompt="x", max_tokens=1))
+    answer = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 1 << 16), 5)
+    assert answer.startswith(b"HTTP/1.1 200")
+    client.close()
+
+
+async def test_of_pipelined_requests_one_is_answered_and_the_connection_closed(fast: Inside) -> None:
+    before = (await fast.requests_total())["length"]
+    client = await connected(fast, request(prompt="ab", max_tokens=3) * 3)
+    answer = await read_to_end(client)
+    assert answer.count(b"HTTP/1.1 200") == 1
+    assert (await fast.requests_total())["length"] == before + 1
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_hanging_up_on_pipelined_requests_frees_the_seat(tiny: Path, streamed: bool) -> None:
+    async with engine(tiny, step_s=0.01) as running:
+        asked = request(prompt="ab", max_tokens=400, ignore_eos=True, stream=streamed)
+        client = await connected(running, asked * 2)
+        await until(lambda: running.server.host.recorder.inter_token.count > 2)
+        client.close()
+        assert await until(running.idle) < 0.5
+        assert (await running.requests_total())["abort"] == 1
+
+
+@pytest.mark.parametrize(
+    "head", [b"x: " + b"y" * 70_000 + b"\r\nz", b"x: yyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n" * 2500, b"x: " + b"y" * 400_000]
+)
+async def test_a_head_without_end_is_refused(fast: Inside, head: bytes) -> None:
+    client = await connected(fast, b"GET /v1/models HTTP/1.1\r\nhost: x\r\n" + head)
+    answer = await read_to_end(client)
+    assert answer.startswith(b"HTTP/1.1 431")
+    assert json.loads(answer.split(b"\r\n\r\n")[1])["error"]["code"] == "head_too_large"
+
+
+async def test_what_is_not_http_gets_400_in_the_shape_of_errors(fast: Inside) -> None:
+    answer = await read_to_end(await connected(fast, b"nonsense\r\n\r\n"))
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert json.loads(answer.split(b"\r\n\r\n")[1])["error"]["code"] == "invalid_value"
+
+
+@pytest.mark.parametrize(("answers", "streamed"), [(4, False), (32, False), (32, True)])
+async def test_a_drain_waits_for_clients_that_still_read_what_was_made(
+    tiny: Path, answers: int, streamed: bool
+) -> None:
+    async with engine(tiny) as running:
+        if answers > 4:  # else all of it is in the kernel at once
+            narrow(running)
+        fields: dict[str, Any] = {"prompt": "a", "max_tokens": 50, "logprobs": 5, "ignore_eos": True}
+        client = await connected(running, request(**fields, n=answers, stream=streamed), 4096)
+        await until(lambda: running.server.host.recorder.counters[Engine.REQUESTS, ("length",)] == answers)
+        running.signal()
+        skip_grace(running)
+        await asyncio.sleep(0.2)
+        assert not running.running.done()
+        head, _, body = (await read_to_end(client)).partition(b"\r\n\r\n")
+        if streamed:
+            assert body.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+        else:
+            assert f"content-length: {len(body)}".encode() in head
+        assert await asyncio.wait_for(running.running, 2) == 0
+
+
+async def test_clients_that_never_read_hold_no_seat_and_are_dropped_in_time(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with engine(tiny, "--max-num-seqs", "1", "--max-queued-requests", "0") as running:
+        narrow(running)
+        fields: dict[str, Any] = {"prompt": "a", "max_tokens": 300, "logprobs": 20, "ignore_eos": True}
+        client = await connected(running, request(**fields, stream=True), 4096)
+        await until(lambda: running.server.host.recorder.inter_token.count == 299)
+        assert await running.idle()
+        assert (await running.requests_total())["length"] == 1
+        assert (await running.complete("b", max_tokens=1)).status_code == 200
+        assert running.server.host.open_responses == 1
+        monkeypatch.setattr(connection, "STALL_S", 0.1)
+        await until(lambda: running.server.host.open_responses == 0)
+        client.close()
+
+
+async def test_a_client_that_stops_reading_under_way_is_dropped_and_counted(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "STALL_S", 0.1)
+    async with engine(tiny, step_s=0.005) as running:
+        narrow(running)
+        fields: dict[str, Any] = {"prompt": "a", "max_tokens": 500, "logprobs": 20, "ignore_eos": True}
+        client = await connected(running, request(**fields, stream=True), 4096)
+        await until(lambda: running.server.host.open_responses == 1)
+        await until(lambda: running.server.host.open_responses == 0)
+        assert (await running.requests_total())["abort"] == 1
+        assert await running.metric("pagefleet_client_disconnects_total") == 1
+        client.close()
+
+
+async def test_an_answer_that_runs_too_far_ahead_of_its_reader_ends_with_an_error(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generation, "UNREAD_LIMIT_BYTES", 50_000)
+    async with engine(tiny, step_s=0.001) as running:
+        narrow(running)
+        fields: dict[str, Any] = {"prompt": "a", "max_tokens": 500, "logprobs": 20, "ignore_eos": True}
+        client = await connected(running, request("connection: close\r\n", **fields, stream=True), 4096)
+        await until(lambda: running.server.host.recorder.inter_token.count > 2)
+        await until(running.idle)
+        assert (await running.requests_total())["abort"] == 1
+        assert b'"code":"read_too_slowly"' in await read_to_end(client)
+
+
+async def test_an_upload_that_stalls_is_refused(fast: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "IDLE_S", 0.1)
+    answer = await read_to_end(await connected(fast, request(prompt="abc")[:-2]))
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert json.loads(answer.split(b"\r\n\r\n")[1])["error"]["code"] == "body_stalled"
+    assert fast.server.host.uploads.held_bytes == 0
+
+
+async def test_an_upload_does_not_hold_the_end_of_the_process_and_is_told(tiny: Path) -> None:
+    async with engine(tiny) as running:
+        client = await connected(running, request(prompt="abc")[:-2])
+        await until(lambda: running.server.host.uploads.held_bytes)
+        running.signal()
+        skip_grace(running)
+        assert (await read_to_end(client)).startswith(b"HTTP/1.1 503")
+        assert await asyncio.wait_for(running.running, 2) == 0
+
+
+async def test_a_refused_body_is_read_to_its_end_so_that_the_refusal_is_seen(tiny: Path) -> None:
+    async with engine(tiny) as running:
+        await running.admin.post("/drain")
+        skip_grace(running)
+        refused = await running.client.post("/v1/completions", content=b" " * (8 << 20))
+        assert refused.status_code == 503
+
+
+async def test_bodies_together_are_bounded(fast: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "LIMIT_BYTES", 1000)
+    first = await connected(fast, request(prompt="a" * 900, max_tokens=1)[:-2])
+    await until(lambda: fast.server.host.uploads.held_bytes > 800)
+    refused = await fast.complete("a" * 200, max_tokens=1)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "queue_full")
+    first.close()
+    await until(lambda: fast.server.host.uploads.held_bytes == 0)
+    assert (await fast.complete("a" * 200, max_tokens=1)).status_code == 200
+
+
+async def test_a_request_in_the_tokenizer_is_told_of_the_end_and_does_not_hold_it(tiny: Path) -> None:
+    stuck = threading.Event()
+    async with engine(tiny) as running:
+        for _ in range(4):
+            running.server.host.text_threads.submit(stuck.wait)
+        asked = asyncio.create_task(running.complete("abc"))
+        await until(lambda: running.server.host.gate.open_sequences == 1)
+        running.signal()
+        running.signal()
+        answer = await asked
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "shutting_down")
+        assert await asyncio.wait_for(running.running, 2) == 0
+        stuck.set()
