@@ -116,6 +116,7 @@ class Endpoints:
             fresh_seed=lambda: secrets.randbits(_SEED_BITS),
             cache_salt=salt,
         )
+        claim.size([len(submit.prompt_token_ids) for submit in plan.submits])
         return Generation(host.core, host.recorder, claim, plan, clock=host.clock, arrived_at_s=arrived_at_s)
 
     async def _whole(self, request: Request, dialect: Dialect, generation: Generation) -> Response:

@@ -1,11 +1,12 @@
 """Who comes in: the pod's state, the queue's bound, and the count of what is open."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pagefleet_api.launch import Launch
 from pagefleet_api.load import EngineState
 from pagefleet_api.metrics import Engine
+from pagefleet_api.sizing import blocks_for
 from pagefleet_engine.api import queueing
 from pagefleet_engine.api.core_client import Clock, CoreClient
 from pagefleet_engine.api.drain import DrainState, Intake
@@ -22,11 +23,26 @@ class Claim:
     def __init__(self, gate: "Gate", count: int) -> None:
         self._gate = gate
         self._left = count
+        self._blocks_each = 0
+
+    def size(self, prompt_tokens: Sequence[int]) -> None:
+        """The lengths of the sequences' prompts, once, as soon as they are known.
+
+        Raises `QueueFull` when as many others are in already as memory has seats for and may wait.
+        """
+        blocks = sum(blocks_for(tokens) for tokens in prompt_tokens)
+        self._gate.check_sized(len(prompt_tokens), blocks)
+        self._blocks_each = -(-blocks // len(prompt_tokens))
+        self._gate.sized_sequences += self._left
+        self._gate.sized_blocks += self._left * self._blocks_each
 
     def release(self, count: int) -> None:
         """Give `count` places back."""
         self._left -= count
         self._gate.open_sequences -= count
+        if self._blocks_each:
+            self._gate.sized_sequences -= count
+            self._gate.sized_blocks -= count * self._blocks_each
 
     def release_rest(self) -> None:
         """Give back what is left; again, nothing."""
@@ -37,7 +53,7 @@ class Gate:
     """Decides at once, from what is known here, whether a request comes in.
 
     `open_sequences` counts accepted and unfinished sequences (choices), also those that are still being
-    tokenised.
+    tokenised; `sized_sequences` those whose prompts' `sized_blocks` are known.
     """
 
     def __init__(self, launch: Launch, core: CoreClient, recorder: Recorder, clock: Clock) -> None:
@@ -49,7 +65,7 @@ class Gate:
         self._drain_changes = threading.Lock()
         self.loaded = False
         """The API process has the tokenizer."""
-        self.open_sequences = 0
+        self.open_sequences = self.sized_sequences = self.sized_blocks = 0
 
     @property
     def drain(self) -> DrainState:
@@ -105,20 +121,35 @@ class Gate:
     def admit(self, count: int) -> Claim:
         """Places for `count` sequences; raises what `check_open` does, `QueueFull`, or `InvalidRequest`."""
         self.check_open()
-        launch, status = self._launch, self._core.status
+        launch = self._launch
         most = launch.max_queued_requests + launch.max_num_seqs
         if count > most:
             raise InvalidRequest(
                 f"The request asks for {count} answers; this server holds at most {most} at a time.", param="n"
             )
-        running, waiting = (0, 0) if status is None else (status.running, status.waiting)
-        room = queueing.capacity(
-            max_num_seqs=launch.max_num_seqs, max_queued=launch.max_queued_requests, running=running, waiting=waiting
-        )
-        if self.open_sequences + count > room:
+        room = self._room(self.sized_sequences, self.sized_blocks)
+        if self.open_sequences and self.open_sequences + count > room:
             raise self._queue_full(room)
         self.open_sequences += count
         return Claim(self, count)
+
+    def check_sized(self, count: int, blocks: int) -> None:
+        """Raise `QueueFull` when `count` sequences with prompts of `blocks` blocks are too many beside the others."""
+        sequences = self.sized_sequences + count
+        room = self._room(sequences, self.sized_blocks + blocks)
+        if self.sized_sequences and sequences > room:
+            raise self._queue_full(room)
+
+    def _room(self, sized_sequences: int, sized_blocks: int) -> int:
+        launch, status, ready = self._launch, self._core.status, self._core.ready
+        blocks = 0 if ready is None else ready.num_blocks
+        return queueing.capacity(
+            max_num_seqs=launch.max_num_seqs,
+            max_queued=launch.max_queued_requests,
+            running=0 if status is None else status.running,
+            waiting=0 if status is None else status.waiting,
+            fitting=queueing.fitting_prompts(blocks, sized_sequences, sized_blocks),
+        )
 
     def _queue_full(self, room: int) -> QueueFull:
         retry_s = queueing.retry_after_s(
