@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from pagefleet_api.sizing import BLOCK_TOKENS, blocks_for
 from pagefleet_engine.models.config import ModelConfig, read_config
@@ -77,32 +78,39 @@ def smollm2_runner() -> TorchRunner:
 def smollm2_reference() -> Any:
     """transformers' Llama with the same weights in float32."""
     files, config = smollm2()
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=config.vocab_size,
-            hidden_size=config.hidden_size,
-            intermediate_size=config.intermediate_size,
-            num_hidden_layers=config.layers,
-            num_attention_heads=config.heads,
-            num_key_value_heads=config.kv_heads,
-            max_position_embeddings=config.max_positions,
-            rms_norm_eps=config.norm_eps,
-            rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
-            tie_word_embeddings=True,
-        )
-    ).eval()
+    with torch.device("meta"):  # no random weights, as all are replaced
+        model = LlamaForCausalLM(_smollm2_config(config)).eval()
     weights = open_weights(files, config)
     state = {name: weights.tensor(name) for name in expected_shapes(config)}
-    loaded = model.load_state_dict(state, strict=False)
+    loaded = model.load_state_dict(state, strict=False, assign=True)
     assert loaded.missing_keys in ([], ["lm_head.weight"]), loaded
     assert loaded.unexpected_keys == [], loaded
+    model.tie_weights()
+    model.model.rotary_emb = LlamaRotaryEmbedding(model.config)
+    assert not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
     return model
 
 
-def reference_logits(model: Any, token_ids: Sequence[int]) -> torch.Tensor:
-    """[tokens, vocabulary], float32."""
+def _smollm2_config(config: ModelConfig) -> LlamaConfig:
+    return LlamaConfig(
+        vocab_size=config.vocab_size,
+        hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.heads,
+        num_key_value_heads=config.kv_heads,
+        max_position_embeddings=config.max_positions,
+        rms_norm_eps=config.norm_eps,
+        rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
+        tie_word_embeddings=True,
+    )
+
+
+def reference_logits(model: Any, token_ids: Sequence[int], last: int = 0) -> torch.Tensor:
+    """[tokens, vocabulary], float32; of the `last` tokens alone, 0 for all."""
     with torch.inference_mode():
-        logits: torch.Tensor = model(input_ids=torch.tensor([list(token_ids)])).logits[0].float()
+        output = model(input_ids=torch.tensor([list(token_ids)]), use_cache=False, logits_to_keep=last)
+        logits: torch.Tensor = output.logits[0].float()
     return logits
 
 
@@ -136,7 +144,7 @@ def assert_greedy(model: Any, prompt: Sequence[int], answer: Sequence[int]) -> N
 @cache
 def _shortfall(model: Any, prompt: tuple[int, ...], answer: tuple[int, ...]) -> "np.ndarray[Any, Any]":
     """How far each token's reference logit is below the largest; kept, since answers repeat between tests."""
-    logits = reference_logits(model, [*prompt, *answer[:-1]])[len(prompt) - 1 :]
+    logits = reference_logits(model, [*prompt, *answer[:-1]], last=len(answer))
     chosen = logits.gather(1, torch.tensor(answer)[:, None])[:, 0]
     short: np.ndarray[Any, Any] = (logits.amax(-1) - chosen).numpy()
     return short

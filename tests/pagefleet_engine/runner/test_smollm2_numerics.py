@@ -17,13 +17,22 @@ def text() -> list[int]:
     return [token for prompt in references.prompts()[7:13] for token in prompt][:111]
 
 
-def test_logits_in_float32_equal_those_of_transformers_in_one_piece_and_in_chunks(text: list[int]) -> None:
-    expected = references.reference_logits(references.smollm2_reference(), text)
-    model = references.decoder(*references.smollm2())
+@pytest.fixture(scope="module")
+def exact(text: list[int]) -> torch.Tensor:
+    """The reference's logits of the text in float32."""
+    return references.reference_logits(references.smollm2_reference(), text)
+
+
+def test_logits_in_float32_equal_those_of_transformers_in_one_piece_and_in_chunks(
+    text: list[int], exact: torch.Tensor
+) -> None:
+    runner = references.smollm2_runner()
+    model = runner._decoder
     chunked = [50, 33, *[1] * (len(text) - 83)]
     for chunks in ([len(text)], chunked):
-        difference = (references.decoder_logits(model, text, chunks) - expected).abs().max().item()
+        difference = (references.decoder_logits(model, text, chunks) - exact).abs().max().item()
         assert difference <= references.MAX_LOGIT_DIFFERENCE
+    model.allocate(runner.num_blocks)
 
 
 def test_greedy_answers_of_a_batch_are_those_of_transformers() -> None:
@@ -50,10 +59,11 @@ def test_greedy_answer_of_one_sequence_alone_is_that_of_transformers(index: int)
     references.assert_greedy(references.smollm2_reference(), prompt, alone.answer)
 
 
-def test_bfloat16_is_no_further_from_float32_than_transformers_in_bfloat16(text: list[int]) -> None:
-    reference = references.smollm2_reference()
-    exact = references.reference_logits(reference, text)
-    theirs = references.reference_logits(copy.deepcopy(reference).to(torch.bfloat16), text)
+def test_bfloat16_is_no_further_from_float32_than_transformers_in_bfloat16(
+    text: list[int], exact: torch.Tensor
+) -> None:
+    in_bfloat16 = copy.deepcopy(references.smollm2_reference()).to(torch.bfloat16)
+    theirs = references.reference_logits(in_bfloat16, text)
     model = references.decoder(*references.smollm2(), dtype=torch.bfloat16)
     clear = (exact.topk(2).values[:, 0] - exact.topk(2).values[:, 1]) > 2
     for chunks in ([len(text)], [50, 33, *[1] * (len(text) - 83)]):
