@@ -3,14 +3,15 @@
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from fastapi import Request, Response
 
 from pagefleet_engine.api import planning, requests
 from pagefleet_engine.api.answers import DONE, Model, ModelList, to_json
+from pagefleet_engine.api.auth import cache_salt
 from pagefleet_engine.api.chat import ChatDialect
 from pagefleet_engine.api.choice import Choice, Delta
 from pagefleet_engine.api.completions import CompletionDialect
@@ -21,7 +22,7 @@ from pagefleet_engine.api.generation import ClientGone, Generation, Progress
 from pagefleet_engine.api.host import EngineHost
 from pagefleet_engine.api.requests import ChatRequest, CompletionRequest, GenerationRequest
 from pagefleet_engine.api.transport import EventStream, json_response, nobody_response, on_hang_up, read_body
-from pagefleet_engine.scheduler import admission
+from pagefleet_engine.scheduler.admission import Capacity
 
 LARGE_BODY_BYTES = 64 << 10
 """Bodies over this are parsed in a thread."""
@@ -30,6 +31,8 @@ _ID_BYTES = 12
 
 log = logging.getLogger(__name__)
 _RequestT = TypeVar("_RequestT", bound=GenerationRequest)
+_Result = TypeVar("_Result")
+_Arguments = TypeVarTuple("_Arguments")
 
 
 class Endpoints:
@@ -59,8 +62,7 @@ class Endpoints:
 
     def _model(self) -> Model:
         host = self._host
-        window = admission.window(host.ready.max_model_len, host.ready.num_blocks)
-        return Model(host.model_name, host.created_at_s, window)
+        return Model(host.model_name, host.created_at_s, self._capacity().window_tokens)
 
     def _check_model(self, name: str | None) -> None:
         if name is not None and name != self._host.model_name:
@@ -76,12 +78,14 @@ class Endpoints:
         id_prefix: str,
     ) -> Response:
         host, arrived_at_s = self._host, self._host.clock()
-        salt = host.keys.tenant_salt(request.headers.get("authorization"))
-        host.gate.check_open()
+        tenant_salt = host.keys.tenant_salt(request.headers.get("authorization"))
+        # What a full queue refuses anyway is not worth reading.
+        host.gate.admit(1).release_rest()
         try:
-            parsed = await self._parse(kind, await read_body(request))
+            parsed = await self._parse(kind, request)
             request.state.upload.release()
             self._check_model(parsed.model)
+            salt = cache_salt(tenant_salt, parsed.cache_salt)
             heading = Heading(id_prefix + secrets.token_hex(_ID_BYTES), int(time.time()), host.model_name, host.model)
             dialect = dialect_kind(parsed, heading)
             claim = host.gate.admit(parsed.choices * dialect.asked.prompts)
@@ -96,22 +100,34 @@ class Endpoints:
         except ClientGone:
             return nobody_response()
 
-    async def _parse(self, kind: type[_RequestT], body: bytes) -> _RequestT:
+    async def _parse(self, kind: type[_RequestT], request: Request) -> _RequestT:
+        host, capacity = self._host, self._capacity()
+        prompts = 1 if kind is ChatRequest else host.launch.max_queued_requests + host.launch.max_num_seqs
+        most_text_bytes = prompts * capacity.window_tokens * host.model.longest_token_bytes
+        body = await read_body(request, requests.body_limit_bytes(most_text_bytes))
         if len(body) <= LARGE_BODY_BYTES:
-            return requests.parse(kind, body)
-        return await self._host.in_text_thread(requests.parse, kind, body)
+            return requests.parse(kind, body, capacity)
+        return await self._in_text_thread(requests.parse, kind, body, capacity)
+
+    def _capacity(self) -> Capacity:
+        ready = self._host.ready
+        return Capacity(ready.max_model_len, ready.num_blocks, self._host.model.tokenizer.vocab_size)
+
+    async def _in_text_thread(self, work: Callable[[*_Arguments], _Result], *args: *_Arguments) -> _Result:
+        """Off the loop: probes and other answers go on meanwhile."""
+        return await self._host.in_text_thread(work, *args)
 
     async def _begin(self, dialect: Dialect, claim: Claim, salt: str, arrived_at_s: float) -> Generation:
         """Tokenise off the loop, check what can never run, hand the sequences to the core."""
-        host = self._host
-        prompts = await host.in_text_thread(dialect.prompts, host.model)
+        host, capacity = self._host, self._capacity()
+        prompts = await self._in_text_thread(dialect.prompts, host.model, capacity)
         planning.check_fits(prompts, dialect.asked, host.ready)
         plan = planning.plan(
             dialect.request,
             dialect.asked,
             prompts,
             tokenizer=host.model.tokenizer,
-            window_tokens=admission.window(host.ready.max_model_len, host.ready.num_blocks),
+            window_tokens=capacity.window_tokens,
             request_ids=host.core.take_ids(len(prompts) * dialect.request.choices),
             fresh_seed=lambda: secrets.randbits(_SEED_BITS),
             cache_salt=salt,
@@ -132,7 +148,9 @@ class Endpoints:
         finally:
             generation.log_end(request.state.request_id, stream=False)
         whole = [_whole_choice(choice, found) for choice, found in zip(generation.choices, deltas, strict=True)]
-        return json_response(dialect.whole(whole, generation.usage()))
+        if dialect.asked.top_logprobs is None:
+            return json_response(dialect.whole(whole, generation.usage()))
+        return json_response(await self._in_text_thread(dialect.whole, whole, generation.usage()))
 
     async def _stream(self, request: Request, dialect: Dialect, generation: Generation) -> Response:
         events = self._events(request, dialect, generation)
@@ -146,10 +164,21 @@ class Endpoints:
             await stack.enter_async_context(on_hang_up(request.receive, lambda: generation.end(ClientGone())))
             batches = await stack.enter_async_context(aclosing(generation.progress()))
             async for batch in batches:
-                if events := b"".join(_events_of(batch, dialect, generation, opened)):
+                if events := await self._encoded(batch, dialect, generation, opened):
                     yield events
             tail = dialect.usage_event(generation.usage()) if dialect.request.include_usage else b""
             yield tail + DONE
+
+    async def _encoded(
+        self, batch: Sequence[Progress], dialect: Dialect, generation: Generation, opened: set[int]
+    ) -> bytes:
+        try:
+            if dialect.asked.prompt_logprobs is not None and len(opened) < len(generation.choices):
+                return await self._in_text_thread(_events_of, batch, dialect, generation, opened)
+            return _events_of(batch, dialect, generation, opened)
+        except Exception:
+            generation.fail()
+            raise
 
 
 def _whole_choice(choice: Choice, deltas: Sequence[Delta]) -> Whole:
@@ -157,15 +186,15 @@ def _whole_choice(choice: Choice, deltas: Sequence[Delta]) -> Whole:
     return Whole(choice, text, tuple(entry for delta in deltas for entry in delta.entries))
 
 
-def _events_of(
-    batch: Sequence[Progress], dialect: Dialect, generation: Generation, opened: set[int]
-) -> Iterator[bytes]:
+def _events_of(batch: Sequence[Progress], dialect: Dialect, generation: Generation, opened: set[int]) -> bytes:
+    events: list[bytes] = []
     for index, delta in batch:
         choice = generation.choices[index]
         if index not in opened and (choice.completion_tokens or delta.finish_reason):
             opened.add(index)
-            yield dialect.opening(index, choice) or b""
+            events.append(dialect.opening(index, choice) or b"")
         if delta.text or delta.entries:
-            yield dialect.chunk(index, delta)
+            events.append(dialect.chunk(index, delta))
         if delta.finish_reason is not None:
-            yield dialect.closing(index, delta.finish_reason)
+            events.append(dialect.closing(index, delta.finish_reason))
+    return b"".join(events)

@@ -194,6 +194,8 @@ class Generation:
         timing = self._timings[index]
         if timing.first_at_s is not None and timing.last_at_s is not None:
             self._recorder.observe(Engine.REQUEST_DECODE, timing.last_at_s - timing.first_at_s)
+        if timing.seated_at_s is not None and timing.last_at_s is not None:
+            self._recorder.observe(Engine.REQUEST_INFERENCE, timing.last_at_s - timing.seated_at_s)
         self._outcomes.append(outcome)
         self._recorder.count(Engine.REQUESTS, outcome)
         self._recorder.observe(Engine.REQUEST_DURATION, self._clock() - timing.arrived_at_s)

@@ -13,7 +13,6 @@ from pagefleet_engine.api.answers import to_event, to_json
 from pagefleet_engine.api.errors import AnswerFailed, ApiError, BodyTooLarge
 from pagefleet_engine.api.generation import ClientGone
 
-BODY_LIMIT_BYTES = 32 << 20
 _JSON = "application/json"
 _CLIENT_CLOSED_REQUEST = 499
 
@@ -35,25 +34,25 @@ def nobody_response() -> Response:
     return Response(status_code=_CLIENT_CLOSED_REQUEST)
 
 
-async def read_body(request: Request) -> bytes:
+async def read_body(request: Request, limit_bytes: int) -> bytes:
     """The whole body; raises `BodyTooLarge`, or `ClientGone` when the client hangs up before its end."""
     declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > BODY_LIMIT_BYTES:
-        raise _too_large()
+    if declared.isdigit() and int(declared) > limit_bytes:
+        raise _too_large(limit_bytes)
     body = bytearray()
     while True:
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
         body += message.get("body", b"")
-        if len(body) > BODY_LIMIT_BYTES:
-            raise _too_large()
+        if len(body) > limit_bytes:
+            raise _too_large(limit_bytes)
         if not message.get("more_body", False):
             return bytes(body)
 
 
-def _too_large() -> BodyTooLarge:
-    return BodyTooLarge(f"The request's body is over {BODY_LIMIT_BYTES >> 20} MiB.")
+def _too_large(limit_bytes: int) -> BodyTooLarge:
+    return BodyTooLarge(f"The request's body is over {limit_bytes >> 20} MiB.")
 
 
 @asynccontextmanager
