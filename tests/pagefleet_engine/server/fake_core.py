@@ -44,6 +44,7 @@ class FakeCore:
         self.channel, self.launch, self.script = channel, launch, script
         self.sequences: dict[int, Sequence] = {}
         self.prompt_tokens = 0
+        self.stepped_at_s = time.monotonic()
 
     def run(self) -> None:
         self.load()
@@ -80,6 +81,8 @@ class FakeCore:
         seated = list(self.sequences.values())[: self.launch.max_num_seqs]
         if seated and self.script.step_s:
             time.sleep(self.script.step_s)
+        if seated:
+            self.stepped_at_s = time.monotonic()
         events = tuple(self.next_event(sequence) for sequence in seated)
         for event in events:
             if event.finish_reason is not None:
@@ -104,7 +107,7 @@ class FakeCore:
             prefix_hits_total=0,
             preemptions_total=0,
             block_allocation_failures_total=0,
-            seconds_since_last_step=0.0,
+            seconds_since_last_step=time.monotonic() - self.stepped_at_s,
         )
 
     def next_event(self, sequence: Sequence) -> TokenEvent:
