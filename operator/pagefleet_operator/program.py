@@ -87,7 +87,7 @@ class Program:
     @contextlib.asynccontextmanager
     async def _tasks(self) -> AsyncIterator[None]:
         """Everything beside watching; one that fails ends the program, as a half-dead operator helps nobody."""
-        jobs = [self._beat(), self._watch.keep_in_step(), self._leadership.run(), self._resync()]
+        jobs = [self._beat(), self._watch.keep_in_step(), self._compete(), self._resync()]
         jobs += [self._work() for _ in range(_WORKERS)]
         tasks = [asyncio.create_task(job) for job in jobs]
         for task in tasks:
@@ -163,6 +163,11 @@ class Program:
             delay_s = self._queue.failed(key)
             log.exception("pass_crashed", extra={"service": str(key), "again_in_s": delay_s})
         self._metrics.observe(Operator.RECONCILE, time.monotonic() - began_s, result)
+
+    async def _compete(self) -> None:
+        await self._leadership.step()  # who leads can be told at once
+        await self._watch.synced.wait()
+        await self._leadership.run()
 
     async def _resync(self) -> None:
         while True:
