@@ -7,7 +7,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 from urllib.parse import urlencode
@@ -19,6 +18,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 from pagefleet_api import labels
 from pagefleet_operator.kinds import CHILDREN, EVENT, INFERENCE_SERVICE, LEASE, POD, Kind
 from pagefleet_operator.metrics import Metrics, Operator
+from pagefleet_operator.news import News
 from pagefleet_operator.settings import Settings
 
 Body = dict[str, Any]
@@ -95,15 +95,6 @@ async def _authorization(client: Connection) -> dict[str, str]:
     return {setting["key"]: setting["value"] for setting in settings.values() if setting["value"]}
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
-    """An Event on an InferenceService."""
-
-    reason: str
-    message: str
-    warning: bool = False
-
-
 class Cluster:
     """Reads and writes of single objects. Every write asks `may_write` first, is counted, and is bounded in time."""
 
@@ -123,12 +114,6 @@ class Cluster:
         kind, meta = CHILDREN[manifest["kind"]], manifest["metadata"]
         path = kind.path(meta["namespace"], meta["name"])
         return await self._write("PATCH", kind, path, manifest, content_type=_APPLY, query=_FORCED)
-
-    async def delete(self, kind: Kind, live: Mapping[str, Any]) -> None:
-        """Delete exactly this object, not a later one of its name."""
-        meta = live["metadata"]
-        options = {"preconditions": {"uid": meta["uid"]}, "propagationPolicy": "Background"}
-        await self._write("DELETE", kind, kind.path(meta["namespace"], meta["name"]), options)
 
     async def mark_pod(
         self,
@@ -155,10 +140,10 @@ class Cluster:
         path = INFERENCE_SERVICE.path(namespace, name, "status")
         return await self._write("PATCH", INFERENCE_SERVICE, path, body, content_type=_APPLY, query=_FORCED)
 
-    async def post_event(self, namespace: str, name: str, uid: str, note: Note) -> None:
+    async def post_event(self, namespace: str, name: str, uid: str, news: News) -> None:
         """Put an Event on an InferenceService; the same words within the same minute are one Event."""
         now = datetime.now(UTC)
-        words = f"{uid} {note.reason} {note.message} {now:%Y%m%d%H%M}"
+        words = f"{uid} {news.reason} {news.message} {now:%Y%m%d%H%M}"
         digest = hashlib.sha256(words.encode()).hexdigest()[:16]
         body = {
             "apiVersion": EVENT.api_version,
@@ -168,9 +153,9 @@ class Cluster:
             "reportingController": f"{labels.GROUP}/operator",
             "reportingInstance": self._settings.identity[:128],
             "action": "Reconcile",
-            "reason": note.reason,
-            "type": "Warning" if note.warning else "Normal",
-            "note": note.message[:_NOTE_LIMIT],
+            "reason": news.reason,
+            "type": "Warning" if news.warning else "Normal",
+            "note": news.message[:_NOTE_LIMIT],
             "regarding": {
                 "apiVersion": labels.API_VERSION,
                 "kind": labels.KIND,

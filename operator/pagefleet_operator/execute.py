@@ -7,20 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from pagefleet_api import labels
-from pagefleet_api.reasons import EventReason
 from pagefleet_api.service import InferenceService
 from pagefleet_operator.cache import ServiceKey, WatchCache
-from pagefleet_operator.cluster import ApiError, Cluster, Note
+from pagefleet_operator.cluster import ApiError, Cluster
 from pagefleet_operator.kinds import CHILDREN, POD
 from pagefleet_operator.metrics import Metrics, Operator
+from pagefleet_operator.news import News
 from pagefleet_operator.observed import LEAVING_COST, Body, ChildKey, Observed, Pod
 from pagefleet_operator.plan.convergence import Action, Apply, Conflict, Wait, obstacle
 from pagefleet_operator.plan.replicas import Drain, Release, ReplicaPlan, Undrain
 from pagefleet_operator.scraper import Scraper
 
 log = logging.getLogger(__name__)
-
-_WARNINGS = frozenset({EventReason.DRAIN_TIMED_OUT, EventReason.NOT_READY, EventReason.INVALID_SPEC})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +70,12 @@ class Executor:
         await asyncio.gather(*(self._tell(order.pod, drain=order.drain) for order in plan.tell))
         return hindrances
 
-    async def post(self, namespace: str, name: str, uid: str, reason: EventReason, message: str) -> None:
+    async def post(self, namespace: str, name: str, uid: str, news: News) -> None:
         """Put an Event on a service. One that cannot be written is logged: it changes nothing."""
         key = ServiceKey(namespace, name)
-        log.info("event", extra={"service": str(key), "reason": reason.value, "message_text": message})
-        note = Note(reason.value, message, warning=reason in _WARNINGS)
+        log.info("event", extra={"service": str(key), "reason": news.reason.value, "message_text": news.message})
         try:
-            await self._cluster.post_event(namespace, name, uid, note)
+            await self._cluster.post_event(namespace, name, uid, news)
         except ApiError as error:
             log.warning("event_not_posted", extra={"service": str(key), "error": str(error)})
 
@@ -93,8 +90,8 @@ class Executor:
         orders = [self._tell(order.pod, drain=False) for order in plan.undrain]
         orders += [self._tell(order.pod, drain=True) for order in plan.drain if order.deletion_cost > LEAVING_COST]
         await asyncio.gather(*orders)
-        for note in plan.events:
-            await self.post(namespace, steps.service.name, steps.service.uid, note.reason, note.message)
+        for news in plan.events:
+            await self.post(namespace, steps.service.name, steps.service.uid, news)
 
     async def _undrain(self, namespace: str, order: Undrain) -> None:
         notes = {labels.DRAIN_STARTED: None, labels.DELETION_COST: None}
@@ -109,6 +106,8 @@ class Executor:
         place = ServiceKey(service.namespace, service.name).series
         self._metrics.observe(Operator.DRAIN, order.took_s, *place)
         self._metrics.add(Operator.DRAIN_ABORTED, *place, amount=order.aborted or 0)
+        if order.aborted is None:
+            log.warning("drain_ended_unseen", extra={"pod": order.pod.name, "took_s": order.took_s})
 
     async def _mark(
         self, namespace: str, pod: Pod, pod_labels: Mapping[str, str | None], notes: Mapping[str, str | None]

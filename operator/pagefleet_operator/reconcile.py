@@ -2,25 +2,21 @@
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import ValidationError
-
-from pagefleet_api.reasons import EventReason
 from pagefleet_api.service import InferenceService, InvalidService
 from pagefleet_api.status import Decision, Status
 from pagefleet_operator import cluster as api
 from pagefleet_operator import render
-from pagefleet_operator.autoscaling import Fleet, Memory, Outcome, Policy, decide
+from pagefleet_operator.autoscaling import Fleet, Outcome, Policy, decide
 from pagefleet_operator.cache import ServiceKey, WatchCache
 from pagefleet_operator.execute import Executor, Hindrances, Steps
 from pagefleet_operator.metrics import Metrics, Operator
 from pagefleet_operator.news import turn
 from pagefleet_operator.observed import Body, ChildKey, DeploymentView, Now, Observed
+from pagefleet_operator.passes import Done, Pass, Recollection, live_status, reported_replicas, same_answer
 from pagefleet_operator.plan.convergence import plan_children
 from pagefleet_operator.plan.replicas import plan_replicas
 from pagefleet_operator.plan.rollout import rolling_update
@@ -30,48 +26,12 @@ from pagefleet_operator.status import invalid_status, service_status, worth_writ
 
 log = logging.getLogger(__name__)
 
-_TRAIL_LENGTH = 100
 _ROLLOUT_LOOK_S = 10.0
 _PREDECESSOR_LOOK_S = 2.0
+_SAMPLE_MAX_AGE_S = 30.0
+"""For fixed services, as `missingMetrics.maxAgeSeconds` is by default."""
 _ROUNDS_MISSED = 1.5
 """A round of samples brings the next pass; without one (no pod answers yet) it comes so many intervals later."""
-
-
-@dataclass(slots=True)
-class Recollection:
-    """What is kept of one service between passes. It may be lost at any time."""
-
-    service: InferenceService
-    """As it could be read last."""
-    memory: Memory | None = None
-    wanted: int | None = None
-    unposted: list[tuple[EventReason, str]] = field(default_factory=list)
-    trail: deque[Decision] = field(default_factory=lambda: deque(maxlen=_TRAIL_LENGTH))
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """What one pass decided, before anything is done about it."""
-
-    steps: Steps
-    wanted: int
-    outcome: Outcome | None
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What became of a pass."""
-
-    decided: Pass
-    hindrances: Hindrances
-    refusal: api.Refused | None = None
-
-    def check(self) -> None:
-        """Raises ApiError when the pass should be tried again."""
-        if self.refusal is not None:
-            raise self.refusal
-        if self.hindrances.conflicts:
-            raise api.Refused(self.hindrances.conflicts[0].message)
 
 
 class Reconciler:
@@ -153,9 +113,18 @@ class Reconciler:
         key = ServiceKey(service.namespace, service.name)
         kept = self._recall(key, service)
         policy = Policy.of(service)
-        outcome = None if policy is None else decide(policy, Fleet.of(observed, now), kept.memory, now)
+        outcome = None
+        if policy is not None:
+            fleet = Fleet.of(observed, now, reported=reported_replicas(self._cache.service(key)))
+            outcome = decide(policy, fleet, kept.memory, now)
         wanted = service.spec.replicas if outcome is None else outcome.desired
-        replicas = plan_replicas(wanted, observed, now, drain_timeout_s=service.spec.drain.timeout_seconds)
+        replicas = plan_replicas(
+            wanted,
+            observed,
+            now,
+            drain_timeout_s=service.spec.drain.timeout_seconds,
+            sample_max_age_s=_SAMPLE_MAX_AGE_S if policy is None else policy.max_age_s,
+        )
         surge = rolling_update(service.spec.rollout, observed, now)
         live = observed.children.get(ChildKey("Deployment", service.child_name))
         choices = render.Choices(
@@ -185,8 +154,8 @@ class Reconciler:
         if outcome is None:
             return
         if outcome.event is not None:
-            kept.unposted.append((outcome.event.reason, outcome.event.message))
-        if kept.trail and _same_answer(kept.trail[-1], outcome.decision):
+            kept.unposted.append(outcome.event)
+        if kept.trail and same_answer(kept.trail[-1], outcome.decision):
             kept.trail.pop()
         kept.trail.append(outcome.decision)
 
@@ -207,7 +176,7 @@ class Reconciler:
         kept = self._kept.get(key)
         unposted = kept.unposted if kept is not None else []
         while unposted:
-            await self._executor.post(service.namespace, service.name, service.uid, *unposted.pop(0))
+            await self._executor.post(service.namespace, service.name, service.uid, unposted.pop(0))
 
     def _sample(self, key: ServiceKey, decided: Pass) -> None:
         """How often to ask the engines, and when to look again without any news."""
@@ -240,7 +209,7 @@ class Reconciler:
         body = self._cache.service(key)
         if body is None or body["metadata"]["uid"] != service.uid:
             return
-        previous = _status(body)
+        previous = live_status(body)
         status = service_status(
             service,
             observed,
@@ -258,7 +227,7 @@ class Reconciler:
         body = self._cache.service(key)
         if body is None:
             return
-        previous = _status(body)
+        previous = live_status(body)
         status = invalid_status(str(error), body["metadata"].get("generation", 1), previous, now)
         await self._write_status(body["metadata"], previous, status, now)
 
@@ -273,7 +242,7 @@ class Reconciler:
         self._cache.put(written["kind"], written)
         news = turn(previous, status)
         if news is not None:
-            await self._executor.post(*place, *news)
+            await self._executor.post(*place, news)
 
     def _measure(self, key: ServiceKey, decided: Pass, observed: Observed) -> None:
         place, active = key.series, [pod for pod in observed.pods if pod.active]
@@ -282,17 +251,3 @@ class Reconciler:
         self._metrics.set(Operator.READY_REPLICAS, sum(pod.ready and pod.serving for pod in active), *place)
         self._metrics.set(Operator.DRAINING_REPLICAS, sum(pod.draining for pod in active), *place)
         self._metrics.set(Operator.METRICS_AGE, age_s, *place)
-
-
-def _status(body: Body) -> Status:
-    """The live status; an unreadable one (of another version) counts as none."""
-    try:
-        return Status.model_validate(body.get("status") or {})
-    except ValidationError:
-        return Status()
-
-
-def _same_answer(one: Decision, other: Decision) -> bool:
-    """The later of two equal answers stands for both."""
-    first, second = ((each.before, each.desired, each.reason, each.clamps) for each in (one, other))
-    return first == second

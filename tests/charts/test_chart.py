@@ -17,9 +17,9 @@ Permission = tuple[str, str, str]
 PERMISSIONS = {
     ("pagefleet.io", "inferenceservices", "get list watch"),
     ("pagefleet.io", "inferenceservices/status", "patch"),
-    ("apps", "deployments", "get list watch create patch delete"),
-    ("", "services", "get list watch create patch delete"),
-    ("", "serviceaccounts", "get list watch create patch delete"),
+    ("apps", "deployments", "get list watch create patch"),
+    ("", "services", "get list watch create patch"),
+    ("", "serviceaccounts", "get list watch create patch"),
     ("", "pods", "get list watch patch"),
     ("events.k8s.io", "events", "create"),
 }

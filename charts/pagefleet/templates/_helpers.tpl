@@ -60,8 +60,8 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{- /* What the operator may do with the services it runs. Server-side apply needs create and patch; a child that
-       is not rendered any more is deleted. */ -}}
+{{- /* What the operator may do with the services it runs. Server-side apply needs create and patch; children are
+       deleted by the garbage collector alone, with their service. */ -}}
 {{- define "pagefleet.rules" -}}
 - apiGroups: [pagefleet.io]
   resources: [inferenceservices]
@@ -71,10 +71,10 @@ annotations:
   verbs: [patch]
 - apiGroups: [apps]
   resources: [deployments]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [get, list, watch, create, patch]
 - apiGroups: [""]
   resources: [services, serviceaccounts]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [get, list, watch, create, patch]
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, patch]

@@ -11,6 +11,7 @@ from pagefleet_operator import cluster as api
 from pagefleet_operator.cache import ServiceKey, WatchCache
 from pagefleet_operator.kinds import Kind
 from pagefleet_operator.metrics import Metrics
+from pagefleet_operator.news import News
 from pagefleet_operator.observed import ChildKey, Pod, Sample, format_time
 from pagefleet_operator.reconcile import Reconciler
 from pagefleet_operator.settings import Settings
@@ -64,7 +65,7 @@ class Server:
     async def write_status(self, namespace: str, name: str, uid: str, status: Mapping[str, Any]) -> dict[str, Any]:
         return self._write("status", {**self.objects[name], "status": status})
 
-    async def post_event(self, namespace: str, name: str, uid: str, note: api.Note) -> None:
+    async def post_event(self, namespace: str, name: str, uid: str, note: News) -> None:
         self._write(f"event {note.reason}", {"metadata": {}})
 
     async def read(self, kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:

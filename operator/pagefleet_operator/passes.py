@@ -1,0 +1,73 @@
+"""A pass over a service in values: what is kept before it, what it decided, what became of it."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+
+from pagefleet_api.service import InferenceService
+from pagefleet_api.status import Decision, Status
+from pagefleet_operator import cluster as api
+from pagefleet_operator.autoscaling import Memory, Outcome
+from pagefleet_operator.execute import Hindrances, Steps
+from pagefleet_operator.news import News
+from pagefleet_operator.observed import Body
+
+TRAIL_LENGTH = 100
+
+
+@dataclass(slots=True)
+class Recollection:
+    """What is kept of one service between passes. It may be lost at any time."""
+
+    service: InferenceService
+    """As it could be read last."""
+    memory: Memory | None = None
+    wanted: int | None = None
+    unposted: list[News] = field(default_factory=list)
+    trail: deque[Decision] = field(default_factory=lambda: deque(maxlen=TRAIL_LENGTH))
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What one pass decided, before anything is done about it."""
+
+    steps: Steps
+    wanted: int
+    outcome: Outcome | None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What became of a pass."""
+
+    decided: Pass
+    hindrances: Hindrances
+    refusal: api.Refused | None = None
+
+    def check(self) -> None:
+        """Raises ApiError when the pass should be tried again."""
+        if self.refusal is not None:
+            raise self.refusal
+        if self.hindrances.conflicts:
+            raise api.Refused(self.hindrances.conflicts[0].message)
+
+
+def live_status(body: Body) -> Status:
+    """The status that an object has; an unreadable one (of another version) counts as none."""
+    try:
+        return Status.model_validate(body.get("status") or {})
+    except ValidationError:
+        return Status()
+
+
+def reported_replicas(body: Body | None) -> int | None:
+    """The number that the live status says is wanted; None while there is none."""
+    scaling = None if body is None else live_status(body).autoscaling
+    return None if scaling is None else scaling.desired_replicas
+
+
+def same_answer(one: Decision, other: Decision) -> bool:
+    """Whether the later of two decisions stands for both."""
+    first, second = ((each.before, each.desired, each.reason, each.clamps) for each in (one, other))
+    return first == second
