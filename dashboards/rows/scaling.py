@@ -23,7 +23,7 @@ SCALING = Row(
         ),
         Graph(
             title="Scale events",
-            description="How often the wanted replicas change, by direction and cause. Each has an Event with its reason: "
+            description="How often the wanted replicas change, by direction and cause. Each has an Event: "
             "`kubectl describe infs`. Many of both directions: a longer behavior.scaleDown window.",
             unit=Unit.PER_SECOND,
             queries=(
