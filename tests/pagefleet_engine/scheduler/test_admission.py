@@ -82,3 +82,10 @@ def test_a_prompt_larger_than_the_pool_does_not_block_the_next_one() -> None:
     rig.run(max_steps=10)
     assert "1500" in str(rig.ends[1].error)
     assert len(rig.tokens[2]) == 3
+
+
+def test_a_negative_limit_which_would_never_be_reached_is_refused() -> None:
+    rig = Rig()
+    rig.submit(submit(1, [1, 2], -1))
+    rig.run()
+    assert rig.ends[1].error == "max_tokens is -1; it must not be negative."
