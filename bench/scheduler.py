@@ -18,7 +18,7 @@ from pagefleet_engine.core.loop import CoreLoop
 from pagefleet_engine.kv.pool import BlockPool
 from pagefleet_engine.scheduler.admission import Capacity
 from pagefleet_engine.scheduler.fcfs import Scheduler
-from pagefleet_engine.steps import Sampling, SequenceResult, StepPlan
+from pagefleet_engine.steps import Progress, Sampling, SequenceResult, StepPlan, no_progress
 from pagefleet_engine.wire import StepReport, Submit
 
 RUNNING = 256
@@ -102,7 +102,7 @@ class NullRunner:
     def __init__(self) -> None:
         self._answers: list[SequenceResult] = []
 
-    def execute(self, plan: StepPlan) -> list[SequenceResult]:
+    def execute(self, plan: StepPlan, progress: Progress = no_progress) -> list[SequenceResult]:
         """Token 7 for all."""
         if len(self._answers) != len(plan.sequences):
             self._answers = results_for(plan)
