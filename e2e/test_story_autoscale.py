@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 CLIENTS = 20
 REPLICAS = 3
 HELD_S = 40.0
-TOKENS = 48
+TOKENS = 32
 
 
 class Run(NamedTuple):

@@ -25,7 +25,7 @@ from pagefleet_api.metrics import Operator as OperatorMetrics
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 
 STREAMS = 200
-LONG, LONG_TOKENS, SHORT_TOKENS = 60, 116, 8
+LONG, LONG_TOKENS, SHORT_TOKENS = 48, 116, 4
 TO_GO = 100
 HELD_BY_LEAVING = 20
 
