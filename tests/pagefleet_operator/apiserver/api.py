@@ -24,6 +24,8 @@ _PREFIXES = {
     "deployments": "/apis/apps/v1",
     "replicasets": "/apis/apps/v1",
     "events": "/apis/events.k8s.io/v1",
+    "roles": "/apis/rbac.authorization.k8s.io/v1",
+    "rolebindings": "/apis/rbac.authorization.k8s.io/v1",
     "leases": "/apis/coordination.k8s.io/v1",
     "inferenceservices": f"/apis/{labels.API_VERSION}",
     "customresourcedefinitions": "/apis/apiextensions.k8s.io/v1",

@@ -2,11 +2,8 @@
 
 import contextlib
 import itertools
-import json
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,12 +25,13 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     """The control plane; CRD installed."""
     layout = Layout(bridge=None, first_port=_free_block())
     running = Box.at(tmp_path_factory.mktemp("box"), layout)
-    running.up(nodes=0)
-    running.processes.kill("kube-scheduler")  # it would go on calling pods unschedulable that `Fleet` runs
+    running.up(nodes=0, controllers=False)
     try:
         api = Api(running.kubeconfig)
         api.create("customresourcedefinitions", custom_resource_definition())
         eventually(lambda: _served(api), "the CRD is served")
+        running.up(nodes=0)  # after the CRD, as the garbage collector looks for new kinds every 30 s only
+        running.processes.kill("kube-scheduler")  # it would go on calling pods unschedulable that `Fleet` runs
         yield running
     finally:
         running.down()
@@ -70,19 +68,16 @@ def start(box: Box, namespace: str, tmp_path: Path) -> Iterator[Start]:
         environment |= {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
         for name in ("USER", "LOGNAME", "LNAME", "USERNAME"):
             environment.pop(name, None)
-        module = "tests.pagefleet_operator.apiserver.operator_process"
-        flags = flags or ("--namespace", namespace)
-        argv = [sys.executable, "-m", module, json.dumps({**FAST, **timings}), "--engine-image", "engine:1", *flags]
-        argv += ["--listen", f"127.0.0.1:{port}", "--lease-namespace", namespace]
-        started.append(OperatorProcess(argv, environment, port, tmp_path / f"operator-{number}.log"))
+        flags = ("--engine-image", "engine:1", *(flags or ("--namespace", namespace)))
+        flags += ("--listen", f"127.0.0.1:{port}", "--lease-namespace", namespace)
+        log = tmp_path / f"operator-{number}.log"
+        started.append(OperatorProcess({**FAST, **timings}, flags, environment, port, log))
         return started[-1]
 
     yield begin
     for operator in started:
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with contextlib.suppress(ProcessLookupError):
             operator.stop()
-        if operator.process.poll() is None:
-            operator.kill()
 
 
 def _served(api: Api) -> bool:

@@ -118,7 +118,7 @@ class Fleet:
 
     def serving(self) -> list[str]:
         """Names of ready pods that the Service selects."""
-        return [_name(pod) for pod in self.pods() if _ready(pod) and _label(pod) == labels.SERVING_TRUE]
+        return [_name(pod) for pod in self.pods() if _serves(pod)]
 
     def set_load(self, *, running: int = 0, waiting: int = 0, blocks_used: int = 0) -> None:
         """The same load on every engine that there is."""
@@ -126,13 +126,15 @@ class Fleet:
             engine.running, engine.waiting, engine.blocks_used = running, waiting, blocks_used
 
     def share(self, clients: int) -> None:
-        """A closed loop of so many clients, spread evenly over the pods that serve."""
-        serving = [self.engines[name] for name in self.serving() if name in self.engines]
-        for number, engine in enumerate(serving):
-            mine = clients // len(serving) + (1 if number < clients % len(serving) else 0)
-            engine.running = min(mine, engine.max_num_seqs)
-            engine.waiting = mine - engine.running
-            engine.blocks_used = engine.running * 20
+        """A closed loop of so many clients for each service, spread evenly over the pods that serve."""
+        pods = [pod for pod in self.pods() if _serves(pod) and _name(pod) in self.engines]
+        for _, group in itertools.groupby(sorted(pods, key=_service), _service):
+            serving = [self.engines[_name(pod)] for pod in group]
+            for number, engine in enumerate(serving):
+                mine = clients // len(serving) + (1 if number < clients % len(serving) else 0)
+                engine.running = min(mine, engine.max_num_seqs)
+                engine.waiting = mine - engine.running
+                engine.blocks_used = engine.running * 20
 
     def _run(self) -> None:
         while not self._stop.wait(0.1):
@@ -189,8 +191,12 @@ def _name(pod: Json) -> str:
     return str(pod["metadata"]["name"])
 
 
-def _label(pod: Json) -> str | None:
-    return (pod["metadata"].get("labels") or {}).get(labels.SERVING)
+def _serves(pod: Json) -> bool:
+    return _ready(pod) and (pod["metadata"].get("labels") or {}).get(labels.SERVING) == labels.SERVING_TRUE
+
+
+def _service(pod: Json) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(labels.SERVICE))
 
 
 def _ready(pod: Json) -> bool:

@@ -2,16 +2,17 @@
 
 import json
 import signal
-import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tests.pagefleet_operator.apiserver.api import Json, eventually
+from tests.pagefleet_operator.apiserver.operator_process import Forked
 
 ROOT = Path(__file__).resolve().parents[3]
 FAST: dict[str, Any] = {
@@ -29,10 +30,21 @@ FAST: dict[str, Any] = {
 class OperatorProcess:
     """A running operator."""
 
-    def __init__(self, argv: list[str], environment: dict[str, str], port: int, log: Path) -> None:
+    def __init__(
+        self, timings: Mapping[str, Any], flags: Sequence[str], environment: Mapping[str, str], port: int, log: Path
+    ) -> None:
         self.port, self._log_path = port, log
-        self._log = log.open("ab")
-        self.process = subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=self._log, stderr=subprocess.STDOUT)
+        log.touch()
+        self._process = Forked(timings, flags, environment, log)
+
+    @property
+    def exit_status(self) -> int | None:
+        """None while it runs."""
+        return self._process.exit_status
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._process.send(number)
 
     def log(self) -> list[dict[str, Any]]:
         """Its log events so far."""
@@ -79,16 +91,18 @@ class OperatorProcess:
 
     def kill(self) -> None:
         """SIGKILL: nothing is said to anybody."""
-        self.process.kill()
-        self.process.wait(10)
+        if self.exit_status is None:
+            self._process.send(signal.SIGKILL)
+            assert self._process.wait(10)
 
     def stop(self, timeout_s: float = 10) -> float:
-        """SIGTERM; seconds until it ended."""
+        """SIGTERM; seconds until it ended. One that does not end is killed, and that is an error."""
         began_s = time.monotonic()
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            self.process.wait(timeout_s)
-        self._log.close()
+        if self.exit_status is None:
+            self._process.send(signal.SIGTERM)
+            if not self._process.wait(timeout_s):
+                self.kill()
+                raise AssertionError(f"the operator does not end:\n{self.tail()}")
         return time.monotonic() - began_s
 
 

@@ -65,7 +65,7 @@ def test_an_unknown_field_is_pruned_otherwise(api: Api, namespace: str) -> None:
         (
             "autoscaling",
             {**_SCALING, "metrics": [{"type": "WaitingRequests", "target": {"averageValue": "0"}}]},
-            "averageValue must be above 0",
+            "averageValue must be at least 1m",
         ),
         ("rollout", {"maxSurge": 0, "maxUnavailable": "0%"}, "must not both be 0"),
         ("replicas", -1, "spec.replicas"),

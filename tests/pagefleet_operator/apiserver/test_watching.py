@@ -16,6 +16,7 @@ from pagefleet_api.crd import custom_resource_definition
 from pagefleet_operator import cluster
 from pagefleet_operator.metrics import Metrics
 from pagefleet_operator.settings import Settings
+from tests.pagefleet_operator.apiserver.accounts import account, allow, forbid
 from tests.pagefleet_operator.apiserver.api import Api, eventually, never
 from tests.pagefleet_operator.apiserver.conftest import Start
 from tests.pagefleet_operator.apiserver.operators import service
@@ -61,7 +62,7 @@ def test_a_watch_that_falls_silent_is_noticed_and_replaced(
     assert proxy.black_hole() >= 5
     api.create("inferenceservices", service(namespace, "after"))
     eventually(lambda: _handled(api, namespace, "after"), "the second service is handled", 30)
-    assert operator.process.poll() is None
+    assert operator.exit_status is None
 
 
 def test_the_default_times_notice_a_silent_watch_within_two_minutes() -> None:
@@ -75,11 +76,11 @@ def test_an_api_server_restart_is_survived(api: Api, box: Box, namespace: str, s
     api.create("inferenceservices", service(namespace, "before"))
     eventually(lambda: _handled(api, namespace, "before"), "the first service is handled")
     box.stop_apiserver()
-    time.sleep(5)
+    time.sleep(3)
     box.start_apiserver()
     api.create("inferenceservices", service(namespace, "after"))
     eventually(lambda: _handled(api, namespace, "after"), "the second service is handled", 40)
-    assert operator.process.poll() is None
+    assert operator.exit_status is None
     assert operator.get("/healthz")[0] == 200
 
 
@@ -114,11 +115,43 @@ def test_a_namespace_that_is_deleted_goes_and_nothing_is_tried_again_and_again(
         api.create("inferenceservices", service(other, name))
     eventually(lambda: _handled(api, other, "a"), "children are being made")
     api.delete("namespaces", None, other)
-    eventually(lambda: api.get("namespaces", None, other) is None, "the namespace is gone", 60)
+    eventually(lambda: not api.list("inferenceservices", other), "the services are gone", 60)
+    eventually(lambda: f'inference_namespace="{other}"' not in operator.get("/metrics")[1], "they are forgotten")
     before = operator.writes()
     never(lambda: operator.writes() > before, "a write into nothing", 3)
     assert len(operator.events("pass_failed")) <= 6
     assert not operator.events("pass_crashed")
+
+
+def test_a_namespace_whose_role_is_gone_is_left_and_the_others_are_served_on(
+    api: Api, box: Box, namespace: str, start: Start, tmp_path: Path
+) -> None:
+    other = f"{namespace}-shut"
+    api.create("namespaces", {"metadata": {"name": other}})
+    kubeconfig = account(api, box.kubeconfig, tmp_path, namespace)
+    allow(api, namespace, namespace)
+    allow(api, namespace, other)
+    flags = ("--namespace", namespace, "--namespace", other)
+    short = {"watch_server_timeout_s": 2, "watch_retry_cap_s": 1.0, "relist_settle_s": 0.2}
+
+    def is_served(where: str, name: str) -> None:
+        api.create("inferenceservices", service(where, name))
+        eventually(lambda: _handled(api, where, name), f"{name} in {where} is handled", 20)
+
+    first = start(kubeconfig=kubeconfig, flags=flags, **short).ready()
+    is_served(other, "a")
+    forbid(api, other)
+    eventually(lambda: first.events("namespace_refused"), "it is noticed", 20)
+    eventually(lambda: f'inference_namespace="{other}"' not in first.get("/metrics")[1], "it counts as empty")
+    is_served(namespace, "b")
+    first.stop()
+    second = start(kubeconfig=kubeconfig, flags=flags, **short).ready()
+    assert other in second.get("/readyz")[1]
+    assert second.get("/healthz")[0] == 200
+    is_served(namespace, "c")
+    allow(api, namespace, other)
+    is_served(other, "d")
+    assert other not in second.get("/readyz")[1]
 
 
 def test_creating_a_child_in_a_terminating_namespace_is_told_apart(
@@ -168,8 +201,8 @@ def test_without_its_crd_an_operator_ends_and_the_next_one_waits_for_it(api: Api
     first = start(watch_server_timeout_s=3).ready()
     api.delete("customresourcedefinitions", None, "inferenceservices.pagefleet.io")
     try:
-        eventually(lambda: first.process.poll() is not None, "the operator ends", 30)
-        assert first.process.returncode == 1
+        eventually(lambda: first.exit_status is not None, "the operator ends", 30)
+        assert first.exit_status == 1
         second = start()
         eventually(lambda: second.events("crd_missing"), "the next one says what it waits for", 30)
     finally:
