@@ -81,9 +81,17 @@ demo-stop: setup ## Stop the demo and leave nothing behind
 .PHONY: test
 test: check ## All that can be tested without a GPU
 	@$(RUN) e2e.cluster prepare
-	@$(RUN) pytest tests -m torch -n 2 --dist loadscope
-	@$(RUN) pytest tests -m "apiserver and not torch"
-	@$(RUN) pytest e2e
+	@$(MAKE) -j2 --output-sync=target test-torch test-apiserver
+	@$(MAKE) test-stories
+
+.PHONY: test-torch test-apiserver test-stories
+test-torch:
+	@$(RUN) pytest tests -m "torch and not gpu" -n 2 --dist loadscope --durations=5
+# Half of these wait for another process, so they run beside the ones that compute.
+test-apiserver:
+	@$(RUN) pytest tests -m "apiserver and not torch" --durations=5
+test-stories:
+	@$(RUN) pytest e2e --durations=10
 
 .PHONY: clean
 clean: ## Remove what make made here (not the caches of compiled binaries and images)
