@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 FAST: dict[str, Any] = {
     "scrape_busy_s": 0.4,
     "scrape_calm_s": 0.6,
-    "scrape_idle_s": 1.0,
+    "scrape_idle_s": 0.6,
     "lease_renew_s": 0.5,
     "lease_renew_deadline_s": 2.4,
     "write_timeout_s": 1.5,

@@ -92,4 +92,4 @@ def test_a_leader_that_slept_through_its_lease_writes_nothing_when_it_wakes(
     leader.send(signal.SIGCONT)
     eventually(lambda: _handled(api, namespace, "two"), "the new leader handles it")
     eventually(lambda: leader.get("/metrics")[0] == 200, "the old leader is awake")
-    never(lambda: leader.writes() > before or leader.metric("pagefleet_leader") == 1, "two replicas acted", 3)
+    never(lambda: leader.writes() > before or leader.metric("pagefleet_leader") == 1, "two replicas acted", 2)

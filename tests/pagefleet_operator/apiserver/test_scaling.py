@@ -103,7 +103,7 @@ def test_bad_answers_never_move_the_number(api: Api, namespace: str, start: Star
         for name in fleet.serving():
             _break(fleet.engines[name], name.partition("-")[0])
         clients = 0
-        never(lambda: numbers() != three_each, "a bad answer moved a number", _WINDOW_S + 3)
+        never(lambda: numbers() != three_each, "a bad answer moved a number", _WINDOW_S + 2)
         for fault in _FAULTS:
             assert operator.metric("pagefleet_scrape_errors_total", inference_service=fault) > 0
 
@@ -129,19 +129,19 @@ def test_an_operator_restart_under_load_never_takes_a_pod_away(api: Api, namespa
         eventually(lambda: len(fleet.serving()) == 3, "three pods serve", 40)
         first.kill()
         start().ready()
-        never(lambda: len(fleet.serving()) < 3 or _replicas(api, namespace) != 3, "a pod went", _WINDOW_S + 3)
+        never(lambda: len(fleet.serving()) < 3 or _replicas(api, namespace) != 3, "a pod went", _WINDOW_S + 2)
         assert len(fleet.seen) == 3
 
 
 def test_a_restart_in_the_middle_of_scaling_up_doubles_nothing(api: Api, namespace: str, start: Start) -> None:
     first = start(**_DOOMED).ready()
-    with Fleet(api, namespace, start_delay_s=4) as fleet, _driven(fleet, lambda: 20):
+    with Fleet(api, namespace, start_delay_s=2.5) as fleet, _driven(fleet, lambda: 20):
         api.create("inferenceservices", _autoscaled(namespace))
         eventually(lambda: _replicas(api, namespace) == 3, "three pods are asked for", 20)
         first.kill()
         start().ready()
         eventually(lambda: len(fleet.serving()) == 3, "three pods serve", 40)
-        never(lambda: _replicas(api, namespace) != 3, "the number moved", 3)
+        never(lambda: _replicas(api, namespace) != 3, "the number moved", 2)
         assert len(fleet.seen) == 3
 
 
@@ -158,7 +158,7 @@ def test_scaling_down_drains_idle_pods_first_and_keeps_the_busy_one(api: Api, na
         api.create("inferenceservices", service(namespace, replicas=3))
         eventually(lambda: len(fleet.serving()) == 3, "three pods serve")
         busy, idle = _busy_and_idle(fleet)
-        time.sleep(2)
+        time.sleep(1)
         api.merge("inferenceservices", namespace, "s", {"spec": {"replicas": 1}}, "scale")
         eventually(lambda: len(fleet.pods()) == 1, "one pod is left", 20)
         assert fleet.serving() == [busy]
@@ -171,7 +171,7 @@ def _drain_one_busy_pod(api: Api, namespace: str, fleet: Fleet) -> str:
     api.create("inferenceservices", service(namespace, replicas=2))
     eventually(lambda: len(fleet.serving()) == 2, "two pods serve")
     fleet.set_load(running=2)
-    time.sleep(1.5)
+    time.sleep(1)
     api.merge("inferenceservices", namespace, "s", {"spec": {"replicas": 1}}, "scale")
     leaving = eventually(lambda: [pod for pod in fleet.pods() if _drains(pod)], "a pod drains")
     assert len(leaving) == 1
@@ -187,7 +187,7 @@ def test_a_busy_pod_stays_until_its_answers_are_out(api: Api, namespace: str, st
     with Fleet(api, namespace) as fleet:
         leaving = _drain_one_busy_pod(api, namespace, fleet)
         eventually(lambda: fleet.engines[leaving].told[:1] == ["drain"], "the engine is told")
-        never(lambda: leaving in fleet.deleted or _replicas(api, namespace) != 2, "a busy pod was taken", 4)
+        never(lambda: leaving in fleet.deleted or _replicas(api, namespace) != 2, "a busy pod was taken", 3)
         fleet.engines[leaving].running = 0
         eventually(lambda: leaving in fleet.deleted, "the drained pod goes")
         assert len(fleet.pods()) == 1
@@ -210,7 +210,7 @@ def test_a_restart_in_the_middle_of_a_drain_takes_that_pod_and_no_other(api: Api
         leaving = _drain_one_busy_pod(api, namespace, fleet)
         first.kill()
         second = start().ready()
-        never(lambda: sum(map(_drains, fleet.pods())) != 1, "another pod drains", 3)
+        never(lambda: sum(map(_drains, fleet.pods())) != 1, "another pod drains", 2)
         fleet.engines[leaving].running = 0
         eventually(lambda: fleet.deleted == [leaving], "the drained pod goes")
         never(lambda: len(fleet.pods()) != 1, "more happened", 2)
@@ -230,7 +230,7 @@ def test_a_drain_that_takes_too_long_ends_and_tells_how_many_answers_it_cut(
         api.create("inferenceservices", service(namespace, replicas=2, drain={"timeoutSeconds": 3}))
         eventually(lambda: len(fleet.serving()) == 2, "two pods serve")
         fleet.set_load(running=2)
-        time.sleep(1.5)
+        time.sleep(1)
         api.merge("inferenceservices", namespace, "s", {"spec": {"replicas": 1}}, "scale")
         eventually(lambda: len(fleet.pods()) == 1, "the pod goes", 20)
         assert operator.metric("pagefleet_drain_aborted_requests_total") == 2

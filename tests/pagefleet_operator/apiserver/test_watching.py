@@ -118,7 +118,7 @@ def test_a_namespace_that_is_deleted_goes_and_nothing_is_tried_again_and_again(
     eventually(lambda: not api.list("inferenceservices", other), "the services are gone", 60)
     eventually(lambda: f'inference_namespace="{other}"' not in operator.get("/metrics")[1], "they are forgotten")
     before = operator.writes()
-    never(lambda: operator.writes() > before, "a write into nothing", 3)
+    never(lambda: operator.writes() > before, "a write into nothing", 2)
     assert len(operator.events("pass_failed")) <= 6
     assert not operator.events("pass_crashed")
 
