@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from dashboards.prometheus import file_scrape_config
+from e2e.cluster.prepare import install_packages
 from e2e.cluster.processes import Processes
 from e2e.service import get_json
 
@@ -40,14 +41,15 @@ class Prometheus:
         self._processes = Processes(folder / "processes", folder / "log")
 
     def start(self, kubeconfig: Path, scrape_interval_s: float, timeout_s: float = 20) -> None:
-        """Start it, or leave it when it runs. A process of its own tells it of pods, as Debian's cannot ask.
+        """Start it, or leave it when it runs; install it first where it is missing.
+
+        A process of its own tells it of pods, as Debian's cannot ask the API server.
 
         Raises:
-            PrometheusError: it is not installed or not ready in time; the text ends with its log.
+            BoxError: it is missing and cannot be installed.
+            PrometheusError: it is not ready in time; the text ends with its log.
         """
-        binary = shutil.which("prometheus")
-        if binary is None:
-            raise PrometheusError("Prometheus is missing: apt-get install prometheus")
+        install_packages({_NAME: "prometheus"}, print)
         targets = self._folder / "targets"
         targets.mkdir(parents=True, exist_ok=True)
         if not self._processes.running(_DISCOVERY):
@@ -58,7 +60,7 @@ class Prometheus:
             config.write_text(yaml.safe_dump(file_scrape_config(targets, scrape_interval_s), sort_keys=False))
             data, listen = self._folder / "data", self.url.removeprefix("http://")
             words = [f"--config.file={config}", f"--storage.tsdb.path={data}", f"--web.listen-address={listen}"]
-            self._processes.start(_NAME, [binary, *words, "--log.level=warn"])
+            self._processes.start(_NAME, [_NAME, *words, "--log.level=warn"])
         self._wait_until_ready(timeout_s)
 
     def _wait_until_ready(self, timeout_s: float) -> None:
