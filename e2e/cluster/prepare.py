@@ -31,6 +31,8 @@ PACKAGES = {
     "unshare": "util-linux",
     "gcc": "gcc",
     "readelf": "binutils",
+    # for the demo and the tests of the dashboards
+    "prometheus": "prometheus",
 }
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -125,7 +124,7 @@ def test_an_engine_is_scraped_on_its_admin_port_with_the_service_it_belongs_to(
     assert _relabelled(engines["relabel_configs"], group["labels"]) == expected
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian package prometheus)")
+@pytest.mark.apiserver
 def test_promtool_takes_the_configuration(tmp_path: Path) -> None:
     for job in prometheus.SELECTORS:
         write(tmp_path, job, target_groups([pod("team", "a", "10.0.0.7", PORTS, ENGINE)]))

@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -14,12 +13,7 @@ from dashboards.queries import PanelQuery, queries, resolved
 from pagefleet_api.metrics import ENGINE, OPERATOR, Engine, Kind, Metric, Operator
 from tests.dashboards.fleet_rig import SCRAPE_S, FakePod, Prometheus
 
-pytestmark = [
-    pytest.mark.apiserver,
-    pytest.mark.skipif(
-        shutil.which("prometheus") is None, reason="prometheus is not installed (Debian package prometheus)"
-    ),
-]
+pytestmark = pytest.mark.apiserver
 
 QUERIES = tuple(queries(json.loads((FOLDER / "fleet.json").read_text())))
 TOTALS = {query.panel: query for query in QUERIES if query.row == "Totals over the shown range"}
