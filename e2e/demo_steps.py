@@ -14,7 +14,7 @@ from e2e.load import Load, LoadPlan, numbered
 from e2e.progress import Progress, Say
 from e2e.prometheus import Prometheus
 from e2e.service import KIND, Service, condition, is_ready
-from e2e.sites import CHECKOUT, ImageNames, Site, state_folder
+from e2e.sites import ImageNames, Site, state_folder
 
 CLIENTS = 20
 SETTLED_REPLICAS = 3
@@ -207,5 +207,5 @@ It goes on running. Talk to it:
   kubectl describe infs autoscaled
   .venv/bin/python -m e2e.load --url {url} --model smollm2 --clients 4 --seconds 20
 {metrics}
-Grafana: import {(CHECKOUT / "dashboards" / "fleet.json").relative_to(CHECKOUT)} and choose that Prometheus.
+Grafana: import dashboards/fleet.json and choose that Prometheus.
 Stop it: make demo-stop""")
