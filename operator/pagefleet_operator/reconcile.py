@@ -53,14 +53,15 @@ class Reconciler:
 
     async def converge(self, key: ServiceKey) -> None:
         """Bring one service closer to what its object says. Raises ApiError when it should be tried again."""
-        now = Now(datetime.now(UTC), time.monotonic())
         body = self._cache.service(key)
         if body is None or body["metadata"].get("deletionTimestamp") is not None:
             self.forget(key)
             return
         service, invalid = self._parse(key, body)
-        if service is not None:
-            decided = self._plan(service, self._observe(service), now)
+        observed = None if service is None else await self._look(service)
+        now = Now(datetime.now(UTC), time.monotonic())
+        if service is not None and observed is not None:
+            decided = self._plan(service, observed, now)
             done = await self._execute(key, decided)
             await self._report(key, done, invalid, now)
             done.check()
@@ -97,6 +98,18 @@ class Reconciler:
         except InvalidService as error:
             log.info("service_invalid", extra={"service": str(key), "error": str(error)})
             return None if kept is None else kept.service, error
+
+    async def _look(self, service: InferenceService) -> Observed:
+        """What is there; with samples of this moment where a fixed number goes down, as they say who leaves.
+
+        Fixed services are sampled rarely, and by then the idlest pod may be the busiest one.
+        """
+        observed = self._observe(service)
+        serving = sum(pod.active and pod.serving for pod in observed.pods)
+        if service.spec.autoscaling is not None or serving <= service.spec.replicas or observed.rollout_in_progress:
+            return observed
+        await self._scraper.look(ServiceKey(service.namespace, service.name))
+        return self._observe(service)
 
     def _observe(self, service: InferenceService) -> Observed:
         key = ServiceKey(service.namespace, service.name)

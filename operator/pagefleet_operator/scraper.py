@@ -94,6 +94,12 @@ class Scraper:
         watched = self._watched.get(key)
         return dict(watched.samples) if watched is not None else _NO_SAMPLES
 
+    async def look(self, key: ServiceKey) -> None:
+        """One round out of turn: what a choice between pods rests on should be of this moment."""
+        watched = self._watched.get(key)
+        if watched is not None:
+            await self._round(key, watched)
+
     async def drain(self, pod: Pod) -> bool:
         """Ask an engine to finish what it has and take no more; whether it agreed."""
         return await self._tell(pod, "drain")
@@ -123,13 +129,16 @@ class Scraper:
     async def _rounds(self, key: ServiceKey, watched: _Watched) -> None:
         while True:
             began_s = time.monotonic()
-            await asyncio.gather(*(self._sample(key, watched, pod) for pod in watched.pods))
+            await self._round(key, watched)
             if watched.matters and watched.pods:
                 self._changed(key)
             while (left_s := began_s + watched.interval_s - time.monotonic()) > 0:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(watched.sooner.wait(), left_s)
                 watched.sooner.clear()
+
+    async def _round(self, key: ServiceKey, watched: _Watched) -> None:
+        await asyncio.gather(*(self._sample(key, watched, pod) for pod in watched.pods))
 
     async def _sample(self, key: ServiceKey, watched: _Watched, pod: Pod) -> None:
         began_s = time.monotonic()  # what the engine answers is at least as new as this

@@ -76,6 +76,8 @@ class Engines:
         self._calls = calls
         self.watched: dict[ServiceKey, tuple[float, bool]] = {}
         self.known: dict[str, Sample] = {}
+        self.fresh: dict[str, Sample] = {}
+        """What a look at the engines would find."""
 
     def watch(self, key: ServiceKey, pods: Any, *, interval_s: float, matters: bool) -> None:
         self.watched[key] = (interval_s, matters)
@@ -85,6 +87,9 @@ class Engines:
 
     def samples(self, key: ServiceKey) -> dict[str, Sample]:
         return self.known
+
+    async def look(self, key: ServiceKey) -> None:
+        self.known |= self.fresh
 
     async def drain(self, pod: Pod) -> bool:
         self._calls.append(f"drain {pod.name}")
@@ -123,6 +128,7 @@ class Bench:
         status = {
             "podIP": "10.0.0.1",
             "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+            "containerStatuses": [{"name": labels.CONTAINER, "state": {"running": {}}, "started": ready}],
         }
         body = {"kind": "Pod", "metadata": meta, "status": status}
         self.server.objects[name] = body

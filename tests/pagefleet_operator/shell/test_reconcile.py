@@ -1,9 +1,13 @@
 """The order in which a pass acts, and what it does when the API server refuses."""
 
+import time
+
 import pytest
 
 from pagefleet_api import labels
 from pagefleet_operator import cluster as api
+from pagefleet_operator.observed import Sample
+from tests.pagefleet_operator.plan.build import load
 from tests.pagefleet_operator.shell.bench import KEY, Bench
 
 
@@ -24,6 +28,19 @@ async def test_a_pod_leaves_the_service_and_is_told_before_the_deployment_shrink
     steps = [call.partition(" ")[0] for call in calls if not call.startswith("status")]
     assert steps[:3] == ["mark", "drain", "event"]
     assert all(call != "apply Deployment" for call in calls[:3])
+
+
+async def test_who_leaves_a_fixed_service_is_chosen_by_samples_of_that_moment() -> None:
+    bench = Bench()
+    bench.service(replicas=2)
+    await bench.passes()
+    for name in ("a", "b"):
+        bench.pod(name)
+    now_s = time.monotonic()
+    bench.engines.known = {"uid a": Sample(load(0), now_s - 9), "uid b": Sample(load(3), now_s - 9)}
+    bench.engines.fresh = {"uid a": Sample(load(30), now_s), "uid b": Sample(load(2), now_s)}
+    bench.service(version=1000, replicas=1)
+    assert "drain b" in await bench.passes()
 
 
 async def test_a_pass_that_does_not_see_its_own_patch_yet_takes_no_second_pod() -> None:

@@ -229,3 +229,16 @@ async def test_the_admin_port_of_a_pod(ip: str | None, address: str | None) -> N
     scraper = Scraper(Timings(), Metrics(), lambda _: None)
     if ip is None:
         assert not await scraper.drain(Pod(name="p", uid="p", ip=None))
+
+
+async def test_a_look_brings_samples_before_the_round_is_due(bench: Bench) -> None:
+    bench.scraper.watch(_KEY, [_pod()], interval_s=60, matters=False)
+    await _until(lambda: bench.scraper.samples(_KEY))
+    bench.engine.body = json.dumps({**_LOAD, "running": 7})
+    await bench.scraper.look(_KEY)
+    assert bench.scraper.samples(_KEY)["p"].load.running == 7
+
+
+async def test_a_look_at_a_service_that_is_not_watched_does_nothing(bench: Bench) -> None:
+    await bench.scraper.look(_KEY)
+    assert bench.engine.asked == 0
