@@ -1,6 +1,7 @@
 """The launch contract: the engine's command line, written and read in one place."""
 
 import argparse
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -17,25 +18,27 @@ def _flag(help_text: str, default: Any, **options: Any) -> Any:
     return field(default=default, metadata={"help": help_text, **options})
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} must be at least 1")
+def _number(text: str, words: str, least: int, most: float = math.inf) -> int:
+    """The whole number that `text` is; raises what argparse shows after the flag's name."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number {words}, but it is {text[:40]!r}") from None
+    if not least <= value <= most:
+        raise argparse.ArgumentTypeError(f"{value} must be {words}")
     return value
+
+
+def _positive(text: str) -> int:
+    return _number(text, "at least 1", 1)
 
 
 def _not_negative(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{value} must be at least 0")
-    return value
+    return _number(text, "at least 0", 0)
 
 
 def _port(text: str) -> int:
-    value = int(text)
-    if not 0 <= value <= 65535:
-        raise argparse.ArgumentTypeError(f"{value} must be between 0 and 65535")
-    return value
+    return _number(text, "between 0 and 65535", 0, 65535)
 
 
 def _size_bytes(text: str) -> int:
@@ -108,8 +111,8 @@ class Launch:
         """Read a command line, and API keys from `environment`.
 
         Exits as argparse does: status 2 and one line that names the flag and what it takes; so it does for a
-        key that no request could send. The core process, which is given no keys, has no `environment`: that
-        alone does not look for a required key.
+        key that no request could send, and for one port given twice. The core process, which is given no
+        keys, has no `environment`: that alone does not look for a required key.
         """
         arguments = parser()
         options = vars(arguments.parse_args(argv))
@@ -126,6 +129,11 @@ class Launch:
             arguments.error(
                 "--require-api-key: there is no API key; give --api-key, or an environment variable that starts "
                 f"with {labels.API_KEY_ENV_PREFIX} (in Kubernetes: an entry of the Secret)"
+            )
+        if options["port"] and options["port"] == options["admin_port"]:
+            arguments.error(
+                f"--port and --admin-port are both {options['port']}; give two ports, or leave --admin-port out to "
+                "have everything on --port"
             )
         return cls(**options)
 

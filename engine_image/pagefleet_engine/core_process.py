@@ -10,11 +10,13 @@ from collections.abc import Sequence
 
 from pagefleet_api.launch import Launch
 from pagefleet_engine import logs
-from pagefleet_engine.core.run import LoadedRunner, serve_core
+from pagefleet_engine.core.run import LoadedRunner, StartImpossible, serve_core
+from pagefleet_engine.models.errors import ModelError
+from pagefleet_engine.runner.errors import LaunchImpossible
 
 
 def load_runner(launch: Launch) -> LoadedRunner:
-    """Import torch and load the model; raises ModelError or LaunchImpossible.
+    """Import torch and load the model; raises StartImpossible for what the user can put right.
 
     The import is inside, since it takes seconds in which the core must already send heartbeats.
     """
@@ -22,7 +24,10 @@ def load_runner(launch: Launch) -> LoadedRunner:
     from pagefleet_engine.runner import loading
 
     import_s = time.perf_counter() - started
-    loaded = loading.load(launch)
+    try:
+        loaded = loading.load(launch)
+    except (ModelError, LaunchImpossible) as error:
+        raise StartImpossible(str(error)) from error
     return loaded._replace(phase_s={"import": import_s, **loaded.phase_s})
 
 

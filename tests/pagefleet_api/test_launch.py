@@ -33,7 +33,11 @@ launches = st.builds(
     vllm_metric_names=st.booleans(),
     require_api_key=st.booleans(),
     api_key=st.lists(key, max_size=12).map(tuple),
-).filter(lambda launch: bool(launch.api_key) or not launch.require_api_key)
+).filter(
+    lambda launch: (
+        (bool(launch.api_key) or not launch.require_api_key) and (not launch.port or launch.port != launch.admin_port)
+    )
+)
 
 
 @given(launches)
@@ -103,7 +107,11 @@ def test_a_size_may_be_written_as_a_quantity() -> None:
         ("--port", "70000", "between 0 and 65535"),
         ("--kv-cache-bytes", "lots", "512Mi"),
         ("--device", "tpu", "cpu"),
-        ("--max-num-seqs", "many", "many"),
+        ("--max-num-seqs", "many", "must be a number at least 1, but it is 'many'"),
+        ("--max-num-seqs", "9" * 5000, "must be a number at least 1"),
+        ("--drain-timeout-s", "1h", "must be a number at least 0"),
+        ("--port", "abc", "must be a number between 0 and 65535, but it is 'abc'"),
+        ("--kv-cache-bytes", "0", "0 must be at least 1"),
         ("--max-model-length", "5", "unrecognized"),
     ],
 )
@@ -116,6 +124,15 @@ def test_a_bad_flag_is_refused_with_its_name_and_what_it_takes(
     message = capsys.readouterr().err
     assert flag in message
     assert says in message
+    assert "invalid _" not in message
+
+
+def test_one_port_for_both_listeners_is_refused_by_both_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        Launch.parse(["--model", "pkg://m", "--port", "8000", "--admin-port", "8000"])
+    assert "--port and --admin-port are both 8000" in capsys.readouterr().err
+    free = Launch.parse(["--model", "pkg://m", "--port", "0", "--admin-port", "0"])
+    assert (free.port, free.admin_port) == (0, 0)
 
 
 def test_the_engine_needs_a_model(capsys: pytest.CaptureFixture[str]) -> None:

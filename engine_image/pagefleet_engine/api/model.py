@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pagefleet_engine.api.errors import ContextTooLong, InvalidRequest
 from pagefleet_engine.api.fields import shown
 from pagefleet_engine.api.requests import Prompt
-from pagefleet_engine.api.templates import ChatTemplate, plain_messages
+from pagefleet_engine.api.templates import ChatTemplate, TemplateInvalid, plain_messages
 from pagefleet_engine.models.source import ModelFiles
 from pagefleet_engine.scheduler.admission import Capacity
 
@@ -39,17 +39,20 @@ class ServedModel:
     def load(cls, files: ModelFiles, template_path: str | None) -> "ServedModel":
         """Read the tokenizer and compile the template, the model's or that of `template_path`.
 
-        Raises the models package's errors, OSError for the path, `TemplateInvalid`.
+        Raises the models package's errors, and `TemplateInvalid` also for a path that cannot be read.
         """
         # Imported here, in a thread: its imports take longer than those of the web server.
         from pagefleet_engine.models.tokenizer import load_tokenizer
 
         tokenizer = load_tokenizer(files)
-        source = tokenizer.chat_template if template_path is None else Path(template_path).read_text(encoding="utf-8")
+        source = tokenizer.chat_template if template_path is None else _template_text(template_path)
         longest = max((len(tokenizer.token_bytes(token_id)) for token_id in range(tokenizer.vocab_size)), default=1)
         if source is None:
             return cls(tokenizer, None, longest)
-        template = ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)
+        try:
+            template = ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)
+        except TemplateInvalid as error:
+            raise TemplateInvalid(_template_advice(template_path, files, error)) from error
         return cls(tokenizer, template, longest)
 
     def chat_tokens(self, messages: Sequence[dict[str, Any]], capacity: Capacity) -> TokenIds:
@@ -89,3 +92,19 @@ class ServedModel:
                 param=param,
             )
         return token_ids
+
+
+def _template_text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TemplateInvalid(
+            f"--chat-template {path}: it cannot be read: {getattr(error, 'strerror', None) or error}; give the path of "
+            "a Jinja file, or leave the flag out to use the model's own template"
+        ) from error
+
+
+def _template_advice(path: str | None, files: ModelFiles, error: TemplateInvalid) -> str:
+    if path is None:
+        return f"model {files.uri!r}: {error}; give another one with --chat-template PATH"
+    return f"--chat-template {path}: {error}; correct it, or leave the flag out to use the model's own template"

@@ -20,6 +20,8 @@ from pagefleet_engine.api.drain import Ending, Intake
 from pagefleet_engine.api.host import EngineHost
 from pagefleet_engine.api.listeners import ClientListener, ProbeListener
 from pagefleet_engine.api.model import ServedModel, served_name
+from pagefleet_engine.api.templates import TemplateInvalid
+from pagefleet_engine.models.errors import ModelError
 from pagefleet_engine.models.source import ModelFiles
 
 TEXT_THREADS = 4
@@ -119,6 +121,8 @@ class Server:
         loop = asyncio.get_running_loop()
         try:
             model = await loop.run_in_executor(self._threads, ServedModel.load, self._files, self._launch.chat_template)
+        except (ModelError, TemplateInvalid) as error:
+            self.host.core.fail(str(error))
         except Exception as error:  # whatever it is, the engine cannot serve without its tokenizer
             self.host.core.fail(f"the tokenizer cannot be loaded: {error}")
         else:

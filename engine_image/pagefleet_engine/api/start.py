@@ -1,5 +1,6 @@
 """One engine from its command line to its exit status."""
 
+import errno
 import logging
 import os
 import signal
@@ -32,8 +33,8 @@ def run(early: Sequence[signal.Signals], core_module: str | None = None) -> int:
     logs.configure()
     try:
         files = resolve(launch.model)
-        ports = [launch.port] if launch.admin_port is None else [launch.port, launch.admin_port]
-        sockets = [_listen(launch.host, port) for port in ports]
+        ports = {"--port": launch.port, "--admin-port": launch.admin_port}
+        sockets = [_listen(flag, launch.host, port) for flag, port in ports.items() if port is not None]
     except (ModelError, OSError) as error:
         log.error("start_failed", extra={"reason": str(error)})
         return 1
@@ -54,15 +55,20 @@ def leave(status: int) -> NoReturn:
     os._exit(status)
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    """A listening socket; raises OSError that names the address."""
+def _listen(flag: str, host: str, port: int) -> socket.socket:
+    """A listening socket; raises OSError that names the address, the flags it comes from and the way out."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
-        raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from error
-    listener.listen(_BACKLOG)
+        way_out = (
+            f"give another {flag} (0 takes a free one) or end the process that has it"
+            if error.errno == errno.EADDRINUSE
+            else f"give --host an address of this machine and {flag} a port that this user may take"
+        )
+        raise OSError(f"{flag}: cannot listen on {host}:{port}: {error.strerror}; {way_out}") from error
     return listener

@@ -13,7 +13,7 @@ from pagefleet_engine.api.fields import shown
 
 
 class TemplateInvalid(ValueError):
-    """The template itself cannot be compiled."""
+    """There is no template to use: it cannot be read or compiled."""
 
 
 class ChatTemplate:

@@ -48,6 +48,10 @@ class LoadedRunner(NamedTuple):
     vocab_size: int
 
 
+class StartImpossible(Exception):
+    """Model, flags and machine do not go together; the message is all that the user needs."""
+
+
 def serve_core(socket_path: str, launch: Launch, load_runner: Callable[[Launch], LoadedRunner]) -> None:
     """Load, produce a first token, serve until the API process closes the socket.
 
@@ -64,6 +68,10 @@ def serve_core(socket_path: str, launch: Launch, load_runner: Callable[[Launch],
         _serve(channel, launch, load_runner)
     except ChannelClosed as error:
         log.info("core_ended", extra={"reason": str(error)})
+    except StartImpossible as error:
+        log.error("core_failed", extra={"reason": str(error)})
+        _tell_failure(channel, str(error))
+        raise SystemExit(1) from error
     except Exception as error:
         log.exception("core_failed")
         _tell_failure(channel, str(error) or type(error).__name__)

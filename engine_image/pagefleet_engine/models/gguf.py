@@ -124,7 +124,10 @@ class Gguf:
     def _read_metadata(self, cursor: _Cursor) -> int:
         start = cursor.take(len(MAGIC), "the magic number")
         if self._data[start : start + len(MAGIC)] != MAGIC:
-            raise ModelBroken(f"{self.path} is not a GGUF file: it does not start with {MAGIC!r}")
+            raise ModelBroken(
+                f"{self.path} is not a GGUF file: it does not start with {MAGIC!r}; "
+                "give a whole .gguf file or a model folder"
+            )
         version, tensor_count, pair_count = cursor.unpack("<IQQ", "the header")
         if version not in VERSIONS:
             raise ModelUnsupported(f"{self.path}: GGUF version {version}; supported are {VERSIONS}")

@@ -12,7 +12,7 @@ from pagefleet_engine.models.config import ModelConfig, read_config
 from pagefleet_engine.models.decoder import Decoder
 from pagefleet_engine.models.source import resolve
 from pagefleet_engine.models.weights import open_weights
-from pagefleet_engine.runner import probe, sizing, threads
+from pagefleet_engine.runner import memory, probe, sizing, threads
 from pagefleet_engine.runner.errors import LaunchImpossible
 from pagefleet_engine.runner.torch_runner import TorchRunner
 
@@ -39,7 +39,7 @@ def load(launch: Launch) -> LoadedRunner:
     weights_read = time.perf_counter()
     shape = KvShape(config.layers, config.kv_heads, config.head_size, DTYPES[dtype].itemsize)
     num_blocks = sizing.kv_blocks(launch, shape, max_model_len, _free_bytes(device))
-    runner = TorchRunner(decoder, num_blocks)
+    runner = _with_cache(launch, decoder, num_blocks, num_blocks * shape.bytes_per_block)
     phase_s = {"weights": weights_read - started, "kv": time.perf_counter() - weights_read}
     memory_bytes = {"weights": decoder.weight_bytes, "kv": num_blocks * shape.bytes_per_block}
     log.info(
@@ -77,6 +77,20 @@ def choose_dtype(asked: str, device: str, config: ModelConfig) -> str:
         extra={"dtype": chosen, "float32": str(float32), "bfloat16": str(bfloat16)},
     )
     return chosen
+
+
+def _with_cache(launch: Launch, decoder: Decoder, num_blocks: int, kv_bytes: int) -> TorchRunner:
+    """The runner with its KV memory; raises LaunchImpossible when there is no room for it."""
+    if decoder.device.type == "cpu":
+        room = memory.read()
+    else:
+        free_bytes, total_bytes = torch.cuda.mem_get_info()
+        room = memory.Memory(total_bytes, free_bytes)
+    sizing.check_room(launch, kv_bytes, room)
+    try:
+        return TorchRunner(decoder, num_blocks)
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise sizing.no_room(launch, kv_bytes, room) from error
 
 
 def _free_bytes(device: str) -> int | None:

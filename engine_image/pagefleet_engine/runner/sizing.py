@@ -4,6 +4,7 @@ from pagefleet_api.launch import Launch
 from pagefleet_api.sizing import BLOCK_TOKENS, KvShape, blocks_for
 from pagefleet_engine.models.config import ModelConfig
 from pagefleet_engine.runner.errors import LaunchImpossible
+from pagefleet_engine.runner.memory import Memory
 
 DEFAULT_CPU_CACHE_BYTES = 512 << 20
 
@@ -18,6 +19,34 @@ def window(launch: Launch, config: ModelConfig) -> int:
             f"{launch.model} was made for; give at most that"
         )
     return launch.max_model_len
+
+
+def check_room(launch: Launch, kv_bytes: int, memory: Memory) -> None:
+    """Raise LaunchImpossible for a KV cache that was asked for by a flag and is larger than the whole memory.
+
+    Linux gives out zeros that it does not have, and kills the process when they are written.
+    """
+    asked_by_flag = launch.num_kv_blocks is not None or launch.kv_cache_bytes is not None
+    if asked_by_flag and kv_bytes > memory.total_bytes:
+        raise no_room(launch, kv_bytes, memory)
+
+
+def no_room(launch: Launch, kv_bytes: int, memory: Memory) -> LaunchImpossible:
+    """The refusal of a KV cache of `kv_bytes` bytes that does not fit into `memory`."""
+    if launch.num_kv_blocks is not None:
+        asked = f"--num-kv-blocks {launch.num_kv_blocks}"
+    elif launch.kv_cache_bytes is not None:
+        asked = f"--kv-cache-bytes {launch.kv_cache_bytes}"
+    else:
+        asked = "the default KV cache"
+    return LaunchImpossible(
+        f"{asked} takes {_gib(kv_bytes)}, and of this machine's {_gib(memory.total_bytes)} {_gib(memory.free_bytes)} "
+        "are free; give a smaller --kv-cache-bytes or --num-kv-blocks, or more memory"
+    )
+
+
+def _gib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**30:.2f} GiB"
 
 
 def kv_blocks(launch: Launch, shape: KvShape, max_model_len: int, free_bytes: int | None) -> int:

@@ -4,7 +4,7 @@ import sys
 import time
 
 from pagefleet_api.launch import Launch
-from pagefleet_engine.core.run import LoadedRunner, serve_core
+from pagefleet_engine.core.run import LoadedRunner, StartImpossible, serve_core
 from pagefleet_engine.steps import Progress, RunnerBroken, SequenceResult, StepPlan, no_progress
 from tests.pagefleet_engine.core.chain_runner import VOCAB_SIZE, ChainRunner
 
@@ -43,6 +43,8 @@ def load(launch: Launch, behaviour: str) -> LoadedRunner:
         time.sleep(60)
     if behaviour == "missing":
         raise FileNotFoundError("model file://nowhere was not found")
+    if behaviour == "impossible":
+        raise StartImpossible("--device cuda: there is no GPU")
     if behaviour == "speechless":
         raise KeyError
     num_blocks = launch.num_kv_blocks or 64

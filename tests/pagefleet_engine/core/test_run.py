@@ -123,6 +123,18 @@ def test_a_core_that_cannot_start_says_why_and_fails(start: Start, behaviour: st
     assert process.wait(10) == 1
 
 
+def test_a_mistake_of_the_user_is_logged_as_one_line_without_a_traceback(
+    start: Start, capfd: pytest.CaptureFixture[str]
+) -> None:
+    api, process = start("impossible")
+    last = [message for message in api.messages() if not isinstance(message, StepReport)]
+    assert last == [CoreFailed("--device cuda: there is no GPU")]
+    assert process.wait(10) == 1
+    said = capfd.readouterr().err
+    assert said.count("\n") <= 1
+    assert "Traceback" not in said
+
+
 def test_a_core_whose_runner_breaks_says_so_and_fails(start: Start) -> None:
     api, process = start()
     until_ready(api)

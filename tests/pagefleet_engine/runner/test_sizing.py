@@ -5,8 +5,10 @@ import pytest
 from pagefleet_api.launch import Launch
 from pagefleet_api.sizing import KvShape
 from pagefleet_engine.models.config import ModelConfig
+from pagefleet_engine.runner import memory
 from pagefleet_engine.runner.errors import LaunchImpossible
-from pagefleet_engine.runner.sizing import DEFAULT_CPU_CACHE_BYTES, kv_blocks, window
+from pagefleet_engine.runner.memory import Memory
+from pagefleet_engine.runner.sizing import DEFAULT_CPU_CACHE_BYTES, check_room, kv_blocks, no_room, window
 
 CONFIG = ModelConfig(
     layers=30, hidden_size=576, intermediate_size=1536, heads=9, kv_heads=3, head_size=64, vocab_size=49152,
@@ -45,3 +47,25 @@ def test_the_window_is_the_models_or_the_shorter_one_asked_for() -> None:
     assert window(Launch(model="m", max_model_len=100), CONFIG) == 100
     with pytest.raises(LaunchImpossible, match="--max-model-len 8193 is more than the 8192"):
         window(Launch(model="m", max_model_len=8193), CONFIG)
+
+
+@pytest.mark.parametrize("flag", ["--kv-cache-bytes", "--num-kv-blocks"])
+def test_a_cache_larger_than_the_machine_is_refused_with_flag_sizes_and_the_way_out(flag: str) -> None:
+    launch = Launch.parse(["--model", "pkg://m", flag, str(900 << 30)])
+    with pytest.raises(LaunchImpossible) as refused:
+        check_room(launch, 900 << 30, Memory(16 << 30, 9 << 30))
+    for words in (f"{flag} {900 << 30}", "900.00 GiB", "16.00 GiB", "9.00 GiB are free", "give a smaller"):
+        assert words in str(refused.value)
+    check_room(launch, 16 << 30, Memory(16 << 30, 9 << 30))
+
+
+def test_a_default_cache_is_refused_only_when_its_memory_cannot_be_had() -> None:
+    launch = Launch(model="pkg://m")
+    check_room(launch, 2, Memory(1, 1))
+    assert "the default KV cache takes 1.00 GiB" in str(no_room(launch, 1 << 30, Memory(1, 1)))
+
+
+def test_memory_is_what_the_kernel_says() -> None:
+    text = "MemTotal:  2048 kB\nMemFree: 1 kB\nMemAvailable: 1024 kB\nHugePages_Total:       0\n\n"
+    assert memory.parse(text) == Memory(2 << 20, 1 << 20)
+    assert 0 < memory.read().free_bytes <= memory.read().total_bytes

@@ -1,6 +1,7 @@
 """What clients and probes see when the engine breaks."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import openai
@@ -72,3 +73,39 @@ async def test_a_core_that_cannot_start_ends_the_process_with_its_reason(tiny: P
     async with engine(tiny, ready=False, refuse="no room for the KV cache") as running:
         assert await running.running == 1
         assert running.server.host.core.failure == "no room for the KV cache"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [(None, "cannot be read: No such file"), ("{% if %}", "cannot be compiled"), ("\xff", "utf-8")]
+)
+async def test_a_template_that_cannot_be_used_ends_the_process_naming_the_flag(
+    tiny: Path, tmp_path: Path, text: str | None, says: str
+) -> None:
+    path = tmp_path / "t.jinja"
+    if text is not None:
+        path.write_text(text, encoding="latin-1")
+    async with engine(tiny, "--chat-template", str(path), ready=False) as running:
+        assert await running.running == 1
+        said = running.server.host.core.failure
+        assert said is not None
+        assert said.startswith(f"--chat-template {path}: ")
+        assert says in said
+        assert "leave the flag out" in said
+
+
+async def test_a_models_broken_template_and_a_file_that_is_no_gguf_are_not_called_tokenizers(
+    tiny: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"not a model at all")
+    async with engine(path, ready=False) as running:
+        assert await running.running == 1
+        said = running.server.host.core.failure
+        assert said is not None
+        assert said.startswith(f"{path} is not a GGUF file")
+        assert "give a whole .gguf file" in said
+    folder = shutil.copytree(tiny, tmp_path / "broken")
+    (folder / "tokenizer_config.json").write_text('{"chat_template": "{% if %}"}')
+    async with engine(folder, ready=False) as running:
+        assert await running.running == 1
+        assert "give another one with --chat-template" in str(running.server.host.core.failure)

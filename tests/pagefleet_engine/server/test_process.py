@@ -61,7 +61,11 @@ def test_a_start_that_cannot_succeed_ends_with_one_line_that_says_why(tiny: Path
         port = str(taken.getsockname()[1])
         status, said = run_briefly("--model", f"file://{tiny}", "--host", "127.0.0.1", "--port", port)
     assert (status, said.count("\n")) == (1, 1)
-    assert f"127.0.0.1:{port}" in said
+    assert f"--port: cannot listen on 127.0.0.1:{port}" in said
+    assert "give another --port" in said
+    status, said = run_briefly("--model", f"file://{tiny}", "--host", "192.0.2.1", "--port", "0")
+    assert (status, said.count("\n")) == (1, 1)
+    assert "give --host an address of this machine" in said
 
 
 def test_the_api_process_imports_no_torch_and_nothing_slow_before_its_core_starts() -> None:
