@@ -173,11 +173,15 @@ class Connection(HttpToolsProtocol):
         self.data_received(b"\r\n".join(head) + b"\r\n\r\n" + rest)
 
     def _refuse(self, error: ApiError) -> None:
-        """Answer what never became a request, and close."""
+        """Answer what never became a whole request, and close."""
         self._deaf = True
         if self.cycle is not None and not self.cycle.response_complete:
-            self._direct.abort()
-            return
+            if self.cycle.response_started or not self._in_message:
+                self._direct.abort()
+                return
+            # Its body is what broke: whoever reads it learns that no more comes, and says nothing himself.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         body, status = to_json(errors.body(error)), errors.http_status(error)
         head = f"HTTP/1.1 {status} \r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
         self._direct.write(head.encode() + b"connection: close\r\n\r\n" + body)

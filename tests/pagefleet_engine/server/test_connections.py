@@ -1,6 +1,7 @@
 """What clients do to their connections: read slowly or never, send slowly, flood, pipeline, offer upgrades."""
 
 import asyncio
+import contextlib
 import json
 import socket
 import threading
@@ -95,6 +96,28 @@ async def test_what_is_not_http_gets_400_in_the_shape_of_errors(fast: Inside) ->
     answer = await read_to_end(await connected(fast, b"nonsense\r\n\r\n"))
     assert answer.startswith(b"HTTP/1.1 400")
     assert json.loads(answer.split(b"\r\n\r\n")[1])["error"]["code"] == "invalid_value"
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/nothing"])
+@pytest.mark.parametrize("pieces", [(b"zz\r\n",), (b"", b"zz\r\n"), (b"1\r\n{\r\n", b"1\r\nxx\r\n")])
+async def test_a_broken_body_gets_400_in_the_shape_of_errors_and_holds_no_place(
+    fast: Inside, path: str, pieces: tuple[bytes, ...]
+) -> None:
+    head = f"POST {path} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n".encode()
+    client = await connected(fast, head + pieces[0])
+    for piece in pieces[1:]:
+        await asyncio.sleep(0.02)
+        with contextlib.suppress(ConnectionError):
+            await asyncio.get_running_loop().sock_sendall(client, piece)
+    answer = await read_to_end(client)
+    if path == "/nothing" and len(pieces) > 1:  # answered before the body broke
+        assert answer.startswith(b"HTTP/1.1 404")
+        return
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert answer.count(b"HTTP/1.1 4") == 1
+    assert json.loads(answer.split(b"\r\n\r\n")[1])["error"]["code"] == "invalid_value"
+    await until(fast.idle)
+    assert fast.server.host.open_responses == 0
 
 
 @pytest.mark.parametrize(("answers", "streamed"), [(4, False), (32, False), (32, True)])
