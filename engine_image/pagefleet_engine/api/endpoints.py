@@ -88,7 +88,7 @@ class Endpoints:
             salt = cache_salt(tenant_salt, parsed.cache_salt)
             heading = Heading(id_prefix + secrets.token_hex(_ID_BYTES), int(time.time()), host.model_name, host.model)
             dialect = dialect_kind(parsed, heading)
-            claim = host.gate.admit(parsed.choices * dialect.asked.prompts)
+            claim = host.gate.admit(parsed.choices, dialect.asked.prompts)
             try:
                 generation = await self._begin(dialect, claim, salt, arrived_at_s)
             except BaseException:

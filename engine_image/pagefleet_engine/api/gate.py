@@ -118,14 +118,20 @@ class Gate:
         if not self.was_ready:
             raise Starting("The model is not loaded yet.", retry_after_s=_RETRY_WHILE_STARTING_S)
 
-    def admit(self, count: int) -> Claim:
-        """Places for `count` sequences; raises what `check_open` does, `QueueFull`, or `InvalidRequest`."""
+    def admit(self, choices: int, prompts: int = 1) -> Claim:
+        """Places for `choices` sequences of each prompt; raises what `check_open` does, `QueueFull`, `InvalidRequest`.
+
+        `InvalidRequest` names the field that asks for more than can ever be held: `prompt` or `n`.
+        """
         self.check_open()
+        count = choices * prompts
         launch = self._launch
         most = launch.max_queued_requests + launch.max_num_seqs
         if count > most:
             raise InvalidRequest(
-                f"The request asks for {count} answers; this server holds at most {most} at a time.", param="n"
+                f"The request asks for {count} answers ({prompts} prompts, {choices} to each); this server holds at "
+                f"most {most} at a time.",
+                param="prompt" if choices == 1 or prompts > most else "n",
             )
         room = self._room(self.sized_sequences, self.sized_blocks)
         if self.open_sequences and self.open_sequences + count > room:

@@ -35,10 +35,16 @@ class Tokenizer(Vocabulary, Protocol):
 def check_fits(prompts: Sequence[TokenIds], asked: Asked, ready: CoreReady) -> None:
     """Raise for the first prompt that can never run here, with the numbers that bound it."""
     for tokens in prompts:
-        found = admission.refusal(len(tokens), asked.answer_tokens, ready.max_model_len, ready.num_blocks)
+        found = admission.refusal(
+            len(tokens),
+            asked.answer_tokens,
+            ready.max_model_len,
+            ready.num_blocks,
+            max_tokens_field=asked.answer_tokens_field,
+        )
         if found is None:
             continue
-        param = asked.answer_tokens_field if found.param == "max_tokens" else asked.prompt_field
+        param = asked.prompt_field if found.param == "prompt" else found.param
         kind = InvalidRequest if found.reason == "prompt_empty" else ContextTooLong
         raise kind(found.message, param=param)
 

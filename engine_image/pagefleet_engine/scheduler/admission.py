@@ -36,11 +36,18 @@ def answer_room(prompt_tokens: int, window_tokens: int) -> int:
     return max(window_tokens - prompt_tokens, 0)
 
 
-def refusal(prompt_tokens: int, max_tokens: int | None, max_model_len: int, num_blocks: int) -> Refusal | None:
+def refusal(
+    prompt_tokens: int,
+    max_tokens: int | None,
+    max_model_len: int,
+    num_blocks: int,
+    *,
+    max_tokens_field: str = "max_tokens",
+) -> Refusal | None:
     """Why a request of this size cannot run even alone, or None when it can.
 
     `max_tokens` None means as many as fit, and at least one must; 0 means that only the prompt is scored,
-    so the prompt may fill the window.
+    so the prompt may fill the window. `max_tokens_field` is what the client calls it.
     """
     room = window(max_model_len, num_blocks)
     limit = f"{room} tokens ({_bound(max_model_len, num_blocks)})"
@@ -55,10 +62,10 @@ def refusal(prompt_tokens: int, max_tokens: int | None, max_model_len: int, num_
     if max_tokens is not None and prompt_tokens + max_tokens > room:
         return Refusal(
             "max_tokens_too_large",
-            f"The prompt has {prompt_tokens} tokens and max_tokens is {max_tokens}, "
+            f"The prompt has {prompt_tokens} tokens and {max_tokens_field} is {max_tokens}, "
             f"{prompt_tokens + max_tokens} together; this server's window is {limit}. "
             f"At most {answer_room(prompt_tokens, room)} tokens can be generated after this prompt.",
-            "max_tokens",
+            max_tokens_field,
         )
     return None
 

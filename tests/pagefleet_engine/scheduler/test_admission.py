@@ -37,6 +37,13 @@ def test_a_request_that_cannot_fit_is_refused_with_the_numbers(
     assert all(number in refused.message for number in numbers)
 
 
+def test_an_answer_that_is_too_long_is_told_by_the_name_that_the_client_gave_its_limit() -> None:
+    refused = refusal(6, 2045, 2048, 200, max_tokens_field="max_completion_tokens")
+    assert refused is not None
+    assert refused.param == "max_completion_tokens"
+    assert "max_completion_tokens is 2045" in refused.message
+
+
 @pytest.mark.parametrize(("prompt", "max_tokens"), [(1, None), (2040, None), (2040, 8), (2047, 1), (2048, 0)])
 def test_a_request_that_just_fits_is_accepted(prompt: int, max_tokens: int | None) -> None:
     assert refusal(prompt, max_tokens, 2048, 200) is None

@@ -58,6 +58,8 @@ async def test_a_prompt_and_answer_over_the_window_are_refused_with_all_three_nu
     assert all(number in found["message"] for number in ("512", "500", "100"))
     refused = await fast.chat("word " * 20, max_completion_tokens=500)
     assert error(refused)["param"] == "max_completion_tokens"
+    assert "max_completion_tokens is 500" in error(refused)["message"]
+    assert "max_tokens" not in error(refused)["message"]
     refused = await fast.chat("word " * 200)
     assert error(refused)["param"] == "messages"
 
@@ -215,8 +217,14 @@ async def test_choices_count_against_the_queue_one_by_one(tiny: Path) -> None:
         await until(lambda: running.server.host.gate.open_sequences == 3)
         assert (await running.complete("hi", n=2)).status_code == 429
         assert (await first).status_code == 200
-        refused = await running.complete("hi", n=5)
-        assert (refused.status_code, error(refused)["param"]) == (400, "n")
+        for prompt, fields, param in (
+            ("hi", {"n": 5}, "n"),
+            (["hi"] * 3, {"n": 2}, "n"),
+            (["hi"] * 5, {}, "prompt"),
+            (["hi"] * 5, {"n": 2}, "prompt"),
+        ):
+            refused = await running.complete(prompt, **fields)
+            assert (refused.status_code, error(refused)["param"]) == (400, param)
 
 
 async def test_while_the_model_loads_probes_answer_and_requests_are_told_to_wait(tiny: Path) -> None:
