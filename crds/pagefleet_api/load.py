@@ -34,6 +34,8 @@ class Load(BaseModel):
     blocks_total: int = Field(ge=1)
     queued_prompt_tokens: NonNegativeInt
     seconds_since_last_step: NonNegativeFloat
+    reason: str | None = None
+    """Why the pod is not alive although its state may be ready, as `/healthz` says it; None while it is."""
 
     @property
     def in_flight(self) -> int:

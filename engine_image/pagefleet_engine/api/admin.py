@@ -32,11 +32,12 @@ class AdminEndpoints:
         return JSONResponse({"healthy": True, "state": self._host.gate.state.value})
 
     async def readyz(self, request: Request) -> Response:
-        """GET /readyz: 200 once the core has made a first token, until a drain begins or the core is lost."""
-        state = self._host.gate.state
-        if state is EngineState.READY and self._host.ailment() is None:
+        """GET /readyz: 200 once the core has made a first token, until a drain begins or the core is lost or stuck."""
+        state, ailment = self._host.gate.state, self._host.ailment()
+        if state is EngineState.READY and ailment is None:
             return JSONResponse({"ready": True})
-        return JSONResponse({"ready": False, "state": state.value, "phase": self._host.phase}, 503)
+        told = {"ready": False, "state": state.value, "phase": self._host.phase}
+        return JSONResponse(told if ailment is None else {**told, "reason": ailment}, 503)
 
     async def load(self, request: Request) -> Response:
         """GET /load: `pagefleet_api.load.Load`; 503 until the size of the KV pool is known."""
@@ -44,7 +45,7 @@ class AdminEndpoints:
         load = self._host.snapshot().load()
         if load is None:
             raise Starting("The model is not loaded yet.", retry_after_s=1)
-        return json_response(load.model_dump_json(by_alias=True).encode())
+        return json_response(load.model_dump_json(by_alias=True, exclude_none=True).encode())
 
     async def drain(self, request: Request) -> Response:
         """POST /drain: stop being ready, refuse new requests after a grace, finish what runs."""

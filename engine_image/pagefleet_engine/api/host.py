@@ -132,4 +132,5 @@ class EngineHost:
             silent_s=0.0 if heard_at_s is None else self.clock() - heard_at_s,
             busy_s=None if busy_since_s is None else self.clock() - busy_since_s,
             open_sequences=self.gate.open_sequences,
+            ailment=self.ailment(),
         )

@@ -12,7 +12,7 @@ class Snapshot:
     """The core's last words and the API process's own counts.
 
     `silent_s` is the age of `status` in seconds, `busy_s` how long the core has had requests, None while it
-    has none; `open_sequences` counts accepted and unfinished ones.
+    has none; `open_sequences` counts accepted and unfinished ones. `ailment` is `health.ailment`.
     """
 
     state: EngineState
@@ -21,6 +21,7 @@ class Snapshot:
     silent_s: float
     busy_s: float | None
     open_sequences: int
+    ailment: str | None = None
 
     @property
     def waiting(self) -> int:
@@ -54,4 +55,5 @@ class Snapshot:
             blocks_total=self.ready.num_blocks,
             queued_prompt_tokens=self.status.queued_prompt_tokens,
             seconds_since_last_step=self.seconds_since_last_step,
+            reason=self.ailment,
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 import openai
 import pytest
 
+from pagefleet_engine.api import health
 from pagefleet_engine.api.completions import CompletionDialect
 from tests.pagefleet_engine.server.inside import engine, sse, stream_text, until
 
@@ -109,3 +110,19 @@ async def test_a_models_broken_template_and_a_file_that_is_no_gguf_are_not_calle
     async with engine(folder, ready=False) as running:
         assert await running.running == 1
         assert "give another one with --chat-template" in str(running.server.host.core.failure)
+
+
+async def test_while_the_core_is_stuck_probes_and_load_give_the_same_reason(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with engine(tiny, step_s=1.0) as running:
+        assert "reason" not in await running.load()
+        monkeypatch.setattr(health, "STEP_BOUND_S", 0.1)
+        asked = asyncio.create_task(running.complete("abc", max_tokens=1))
+        await until(lambda: running.server.host.ailment() is not None)
+        answers = [(await running.admin.get(path)) for path in ("/healthz", "/readyz", "/load")]
+        assert [answer.status_code for answer in answers] == [503, 503, 200]
+        for answer in answers:
+            assert answer.json()["reason"].endswith("while requests are open")
+        assert (await asked).status_code == 200
+        assert (await running.admin.get("/readyz")).json() == {"ready": True}
