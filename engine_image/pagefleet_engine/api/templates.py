@@ -11,6 +11,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pagefleet_engine.api.errors import InvalidRequest
 from pagefleet_engine.api.fields import shown
 
+ROLES = ("system", "developer", "user", "assistant", "tool")
+"""Of chat messages, as OpenAI's API has them; templates write any other one into the prompt as it is."""
+
 
 class TemplateInvalid(ValueError):
     """There is no template to use: it cannot be read or compiled."""
@@ -55,16 +58,18 @@ class ChatTemplate:
 def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Messages with text content; text parts are joined by line breaks, as vLLM does.
 
-    Raises `InvalidRequest` that names the message for a missing role, content that is not text, and tool
-    calls, which templates would drop in silence.
+    Raises `InvalidRequest` that names the message for a role that is none of `ROLES`, content that is not text, and
+    tool calls, which templates would drop in silence.
     """
     return [_plain(message, f"messages[{index}]") for index, message in enumerate(messages)]
 
 
 def _plain(message: Mapping[str, Any], where: str) -> dict[str, Any]:
     role = message.get("role")
-    if not isinstance(role, str) or not role:
-        raise InvalidRequest(f"{where}.role must be a string, but it is {shown(role)}", param=f"{where}.role")
+    if role not in ROLES:
+        raise InvalidRequest(
+            f"{where}.role must be one of {', '.join(ROLES)}, but it is {shown(role)}", param=f"{where}.role"
+        )
     if message.get("tool_calls"):
         raise InvalidRequest(f"{where}.tool_calls is not supported; leave it out", param=f"{where}.tool_calls")
     return {**message, "content": _text(message.get("content"), f"{where}.content")}

@@ -60,6 +60,10 @@ def test_text_parts_are_joined_by_line_breaks() -> None:
     [
         ({"content": "x"}, "messages[0].role"),
         ({"role": 3, "content": "x"}, "messages[0].role"),
+        ({"role": ["user"], "content": "x"}, "messages[0].role"),
+        ({"role": "", "content": "x"}, "messages[0].role"),
+        ({"role": "User", "content": "x"}, "messages[0].role"),
+        ({"role": "zzz", "content": "x"}, "messages[0].role"),
         ({"role": "user"}, "messages[0].content"),
         ({"role": "user", "content": None}, "messages[0].content"),
         ({"role": "user", "content": ["text"]}, "messages[0].content[0]"),
@@ -72,3 +76,10 @@ def test_a_message_that_is_not_text_is_refused_by_name(message: dict[str, Any], 
         plain_messages([message])
     assert refused.value.param == param
     assert param in refused.value.message
+
+
+def test_the_roles_that_there_are_pass_and_another_is_told_them() -> None:
+    said = [{"role": role, "content": "x"} for role in ("system", "developer", "user", "assistant", "tool")]
+    assert plain_messages(said) == said
+    with pytest.raises(InvalidRequest, match=r"one of system, developer, user, assistant, tool, .*'zzz'"):
+        plain_messages([*said, {"role": "zzz", "content": "x"}])

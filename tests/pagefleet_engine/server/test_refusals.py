@@ -67,7 +67,7 @@ async def test_a_prompt_and_answer_over_the_window_are_refused_with_all_three_nu
 @pytest.mark.parametrize(
     ("messages", "said"),
     [
-        ([{"role": "alien", "content": "hi"}], "unknown role alien"),
+        ([{"role": "alien", "content": "hi"}], "messages[0].role must be one of system, developer"),
         ([{"role": "user", "content": None}], "messages[0].content"),
         ([{"role": "user", "content": [{"type": "image_url"}]}], "messages[0].content[0]"),
         ([{"content": "hi"}], "messages[0].role"),
