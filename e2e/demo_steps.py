@@ -128,7 +128,8 @@ def _load_until_settled(target: Target, watch: Watch, progress: Progress) -> Sum
     with Load.start(LoadPlan(target=target, ask=numbered(ANSWER_TOKENS), clients=CLIENTS)) as load:
         with progress.step(f"{CLIENTS} steady clients, until {SETTLED_REPLICAS} replicas hold") as say:
             _settle(watch, SETTLED_REPLICAS, HELD_S, say, load)
-        answers = load.wait(120)
+        with progress.step("the clients get their last answers"):
+            answers = load.wait(120)
         _check(answers)
         return summary(answers)
 
@@ -179,7 +180,7 @@ def _until_ready(service: Service, say: Say) -> None:
     deadline_s, told = time.monotonic() + READY_TIMEOUT_S, ""
     with service.watch() as watch:
         while not (watch.seen and is_ready(watch.seen[-1].body)):
-            words = _in_words(watch.seen[-1].body) if watch.seen else "created"
+            words = _in_words(watch.seen[-1].body) if watch.seen else "asked for"
             if words != told:
                 say(words)
                 told = words
@@ -193,7 +194,9 @@ def tell_what_next(place: Site, prometheus: Prometheus | None, progress: Progres
     service = Service(place.kubectl, "smollm2")
     url = service.cluster_url() if place.local else "http://localhost:8080/v1"
     reach = "" if place.local else "\n  kubectl port-forward svc/smollm2 8080:80 &"
-    question = '{"model": "smollm2", "stream": true, "messages": [{"role": "user", "content": "Hello"}]}'
+    question = (
+        '{"model": "smollm2", "stream": true, "temperature": 0, "messages": [{"role": "user", "content": "Hello"}]}'
+    )
     metrics = (
         "Prometheus: see docs/monitoring.md for the scrape configuration of your own."
         if prometheus is None
