@@ -10,6 +10,7 @@ import pytest
 from e2e.cluster import host
 from e2e.cluster.box import Box
 from e2e.cluster.configuration import PAUSE_IMAGE
+from e2e.cluster.errors import BoxError
 from e2e.cluster.layout import SELF_TEST
 from e2e.footprint import Footprint
 
@@ -106,3 +107,13 @@ def test_a_running_cluster_is_left_as_it_is(box: Box) -> None:
     before = {name: box.processes.recorded(name) for name in box.processes.names()}
     box.up(1)
     assert {name: box.processes.recorded(name) for name in box.processes.names()} == before
+
+
+def test_another_checkouts_cluster_is_neither_joined_nor_taken_apart(box: Box, tmp_path: Path) -> None:
+    box.up(1)
+    other = Box.at(tmp_path / "other", SELF_TEST)
+    with pytest.raises(BoxError, match=str(box.folders.root)):
+        other.up(1)
+    other.folders.root.mkdir(parents=True)
+    other.down()
+    assert ready_nodes(box) == ["node1=True"]

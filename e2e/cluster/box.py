@@ -65,11 +65,12 @@ class Box:
         if not 0 <= nodes <= MAX_NODES or (nodes and self.layout.bridge is None):
             raise BoxError(f"a box has 0 to {MAX_NODES} nodes, and none without a bridge")
         with locked(self.folders.root.parent):
+            self._refuse_another_box()
             self.folders.root.mkdir(parents=True, exist_ok=True)
             self._claim_state()
             if self.layout.bridge is not None:
                 host.require_root()
-                host.connect_bridge(self.layout)
+                host.connect_bridge(self.layout, self.folders.root)
             pki.create(self.layout, self.folders)
             plane = self._control_plane()
             server = plane.start_api()
@@ -86,7 +87,7 @@ class Box:
         with locked(self.folders.root.parent):
             self.processes.kill(*self.processes.names())
             layout = self._recorded_layout() or self.layout
-            if layout.bridge is not None:
+            if layout.bridge is not None and host.bridge_owner(layout) in {None, self.folders.root}:
                 host.disconnect(layout)
                 host.remove_cgroup(layout.cgroup)
             shutil.rmtree(self.folders.root)
@@ -128,6 +129,18 @@ class Box:
 
     def api(self) -> ApiServer:
         return ApiServer(self.kubeconfig)
+
+    def _refuse_another_box(self) -> None:
+        """One box has a bridge, its networks and its ports; a dead one's are taken over."""
+        owner = host.bridge_owner(self.layout)
+        if owner is None or owner == self.folders.root:
+            return
+        other = Box(Folders(owner), self.layout)
+        if any(other.processes.running(name) for name in other.processes.names()):
+            raise BoxError(
+                f"another cluster runs on this machine: its state is in {owner}. "
+                "Stop it from its own checkout: make demo-stop, or make cluster-stop"
+            )
 
     def _recorded_layout(self) -> Layout | None:
         try:

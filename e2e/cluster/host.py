@@ -46,11 +46,22 @@ def delete_interface(name: str) -> None:
             raise
 
 
-def connect_bridge(layout: Layout) -> None:
+def bridge_owner(layout: Layout) -> Path | None:
+    """The state folder of the box that made the bridge; None where there is no bridge or nobody's name on it."""
+    try:
+        owner = Path("/sys/class/net", str(layout.bridge), "ifalias").read_text().strip()
+    except OSError:
+        return None
+    return Path(owner) if owner else None
+
+
+def connect_bridge(layout: Layout, owner: Path) -> None:
+    """The bridge, with the name of its owner's state folder on it."""
     if layout.bridge is None:
         return
     if not interface_exists(layout.bridge):
         run("ip", "link", "add", layout.bridge, "type", "bridge")
+    run("ip", "link", "set", "dev", layout.bridge, "alias", str(owner))
     run("ip", "address", "replace", f"{layout.host_address}/24", "dev", layout.bridge)
     run("ip", "link", "set", layout.bridge, "up")
 
