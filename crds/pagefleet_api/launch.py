@@ -37,6 +37,16 @@ def _not_negative(text: str) -> int:
     return _number(text, "at least 0", 0)
 
 
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"must be a number above 0 and at most 1, but it is {text[:40]!r}")
+    return value
+
+
 def _port(text: str) -> int:
     return _number(text, "between 0 and 65535", 0, 65535)
 
@@ -69,6 +79,14 @@ class Launch:
         "KV cache size in blocks of 16 tokens; before --kv-cache-bytes", None, type=_positive
     )
     kv_cache_bytes: int | None = _flag("KV cache size in bytes, or as 512Mi, 4Gi", None, type=_size_bytes)
+    gpu_memory_utilization: float = _flag(
+        "share of the GPU's memory that this engine may use in all", 0.9, type=_share
+    )
+    cuda_graphs: bool = _flag("replay decode steps as CUDA graphs", True)
+    batch_invariant: bool = _flag(
+        "fixed order of all sums: a greedy answer is the same in any batch, at some cost in speed", False
+    )
+    tensor_parallel_size: int = _flag("GPUs that share one copy of the model", 1, type=_positive)
     max_queued_requests: int = _flag("requests that may wait; one more is refused with 429", 1024, type=_not_negative)
     drain_timeout_s: int = _flag("seconds that running answers get to finish after SIGTERM", 600, type=_not_negative)
     admin_port: int | None = _flag(
