@@ -15,19 +15,44 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     A `temperature` below `MIN_TEMPERATURE` is greedy. Noise depends on `seed` and the token's position
     alone, so an answer is the same in any batch and after a preemption. `top_logprobs` None asks for none,
     0 for the chosen token's.
+
+    Logits are changed in this order: `logit_bias`; `barred_token_ids` are not chosen for positions below
+    `barred_before` (how a least number of tokens keeps stop tokens away); `repetition_penalty` divides the
+    positive and multiplies the other logits of tokens in prompt or answer (Keskar et al. 2019, as in
+    transformers); `frequency_penalty` is taken off for each time, `presence_penalty` once, of a token in the
+    answer; then the temperature. `min_p` drops what is less likely than this share of the likeliest, then
+    come `top_k` and `top_p`, each over what the one before kept.
     """
 
     seed: int
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float = 1.0
+    min_p: float = 0.0
     logit_bias: tuple[tuple[int, float], ...] = ()
+    barred_token_ids: tuple[int, ...] = ()
+    barred_before: int = 0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
     top_logprobs: int | None = None
 
     @property
     def greedy(self) -> bool:
         """Whether the likeliest token is taken."""
         return self.temperature < MIN_TEMPERATURE
+
+    @property
+    def penalises(self) -> bool:
+        """Whether a token's logit depends on which tokens came before."""
+        return self.presence_penalty != 0 or self.frequency_penalty != 0 or self.repetition_penalty != 1
+
+
+class History(msgspec.Struct, frozen=True):
+    """All tokens of a sequence; the first `prompt_tokens` of them are its prompt."""
+
+    token_ids: tuple[int, ...]
+    prompt_tokens: int
 
 
 class SequenceStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +62,10 @@ class SequenceStep(msgspec.Struct, frozen=True, kw_only=True):
     `sample` the logits after the last token give the next one; without it the chunk ends inside the prompt.
     `prompt_logprobs` asks, for each computed position whose next token is known, for that token's
     log-probability; `next_prompt_token` is the token after the chunk when it is still the prompt's.
+
+    `history` comes with the step that ends a prefill, where the sampling penalises: the tokens up to the one
+    that this step samples. From there on the runner keeps it itself, token by token as the sequence decodes;
+    a preempted sequence is prefilled again and its history told anew.
     """
 
     sequence_id: int
@@ -47,6 +76,7 @@ class SequenceStep(msgspec.Struct, frozen=True, kw_only=True):
     sampling: Sampling
     prompt_logprobs: int | None = None
     next_prompt_token: int | None = None
+    history: History | None = None
 
 
 class StepPlan(msgspec.Struct, frozen=True):

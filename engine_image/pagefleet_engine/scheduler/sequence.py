@@ -2,7 +2,7 @@
 
 from pagefleet_api.sizing import blocks_for
 from pagefleet_engine.kv.table import BlockTable
-from pagefleet_engine.steps import SequenceResult, SequenceStep, TokenLogprobs
+from pagefleet_engine.steps import History, SequenceResult, SequenceStep, TokenLogprobs
 from pagefleet_engine.wire import Submit
 
 
@@ -82,16 +82,21 @@ class Sequence:
         end = min(start + budget_tokens, len(self.token_ids))
         asks_logprobs = self.request.prompt_logprobs is not None and end >= self.scored_prompt_tokens
         asks_logprobs = asks_logprobs and self.scored_prompt_tokens < self.prompt_tokens
+        samples = end == len(self.token_ids) and self.request.max_tokens > 0
         return SequenceStep(
             sequence_id=self.sequence_id,
             token_ids=tuple(self.token_ids[start:end]),
             start=start,
             block_table=self.table.blocks,
-            sample=end == len(self.token_ids) and self.request.max_tokens > 0,
+            sample=samples,
             sampling=self.request.sampling,
             prompt_logprobs=self.request.prompt_logprobs if asks_logprobs else None,
             next_prompt_token=self.token_ids[end] if asks_logprobs and end < self.prompt_tokens else None,
+            history=self._history() if samples and self.request.sampling.penalises else None,
         )
+
+    def _history(self) -> History:
+        return History(tuple(self.token_ids), self.prompt_tokens)
 
     def take_prompt_logprobs(self, step: SequenceStep, result: SequenceResult) -> tuple[TokenLogprobs, ...]:
         """Those of the step's prompt log-probabilities that were not told before."""

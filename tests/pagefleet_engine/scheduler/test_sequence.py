@@ -1,10 +1,13 @@
 """What a sequence may skip and how large it can become."""
 
 import pytest
+from msgspec import structs
 
 from pagefleet_engine.kv.pool import BlockPool
 from pagefleet_engine.kv.table import BlockTable
 from pagefleet_engine.scheduler.sequence import Sequence
+from pagefleet_engine.steps import History, Sampling
+from pagefleet_engine.wire import Submit
 from tests.pagefleet_engine.core.engine_rig import submit
 
 
@@ -29,3 +32,16 @@ def test_positions_whose_logprobs_are_untold_must_be_computed(
     subject = sequence(48, 5, prompt_logprobs)
     subject.scored_prompt_tokens = told
     assert subject.readable_tokens == readable
+
+
+def test_the_tokens_so_far_are_told_where_a_prefill_ends_and_only_if_the_sampling_penalises() -> None:
+    request = submit(1, range(20), 5)
+    penalised = Submit(**{**structs.asdict(request), "sampling": Sampling(seed=0, presence_penalty=0.5)})
+    subject = Sequence(penalised, BlockTable(BlockPool(8), ""))
+    assert subject.prefill_step(12).history is None
+    subject.computed = 12
+    assert subject.prefill_step(12).history == History(tuple(range(20)), 20)
+    subject.append(3)
+    subject.computed = 0
+    assert subject.prefill_step(100).history == History((*range(20), 3), 20)
+    assert Sequence(request, BlockTable(BlockPool(8), "")).prefill_step(100).history is None
