@@ -10,6 +10,7 @@ from pagefleet_api import labels, quantity
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16")
+LOAD_FORMATS = ("auto", "dummy")
 _KEY_MARGIN = " \t\r\n\v\f"
 """Cut from both ends of a key: HTTP cuts it from a header, and files that become Secrets end in a line break."""
 
@@ -66,6 +67,11 @@ class Launch:
     served_model_name: str | None = _flag("the name clients use; default: the model's last path part", None)
     device: str = _flag("where the model runs; auto takes a GPU when there is one", "auto", choices=DEVICES)
     dtype: str = _flag("number format of weights and cache; auto measures on a CPU", "auto", choices=DTYPES)
+    load_format: str = _flag(
+        "auto reads the model's weights, dummy makes random ones of its shape: for measuring speed alone",
+        "auto",
+        choices=LOAD_FORMATS,
+    )
     host: str = _flag("address to listen on", "0.0.0.0")
     port: int = _flag("port of the OpenAI API; 0 takes a free one", 8000, type=_port)
     max_model_len: int | None = _flag(
@@ -79,9 +85,8 @@ class Launch:
         "KV cache size in blocks of 16 tokens; before --kv-cache-bytes", None, type=_positive
     )
     kv_cache_bytes: int | None = _flag("KV cache size in bytes, or as 512Mi, 4Gi", None, type=_size_bytes)
-    gpu_memory_utilization: float = _flag(
-        "share of the GPU's memory that this engine may use in all", 0.9, type=_share
-    )
+    gpu_memory_utilization: float = _flag("share of the GPU's memory that this engine may use in all", 0.9, type=_share)
+    prefix_cache: bool = _flag("let requests share the KV blocks of equal prefixes", True)
     cuda_graphs: bool = _flag("replay decode steps as CUDA graphs", True)
     batch_invariant: bool = _flag(
         "fixed order of all sums: a greedy answer is the same in any batch, at some cost in speed", False

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagefleet_api.launch import DEVICES, DTYPES, Launch, parser
+from pagefleet_api.launch import DEVICES, DTYPES, LOAD_FORMATS, Launch, parser
 
 text = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=30)
 plain = text.filter(lambda value: not value.startswith("-"))
@@ -19,6 +19,7 @@ launches = st.builds(
     served_model_name=st.none() | plain,
     device=st.sampled_from(DEVICES),
     dtype=st.sampled_from(DTYPES),
+    load_format=st.sampled_from(LOAD_FORMATS),
     host=plain,
     port=st.integers(0, 65535),
     max_model_len=st.none() | count,
@@ -27,6 +28,7 @@ launches = st.builds(
     num_kv_blocks=st.none() | count,
     kv_cache_bytes=st.none() | count,
     gpu_memory_utilization=st.floats(0, 1, exclude_min=True),
+    prefix_cache=st.booleans(),
     cuda_graphs=st.booleans(),
     batch_invariant=st.booleans(),
     tensor_parallel_size=count,

@@ -102,8 +102,18 @@ def _serve(channel: CoreChannel, launch: Launch, load_runner: Callable[[Launch],
     # What lives now lives as long as the process: later collections need not walk through it.
     gc.collect()
     gc.freeze()
-    scheduler = Scheduler(capacity, launch.max_num_seqs, batched_tokens(launch, loaded.device))
-    CoreLoop(channel, scheduler, loaded.runner).run()
+    serving_loop(channel, launch, loaded).run()
+
+
+def serving_loop(channel: CoreChannel, launch: Launch, loaded: LoadedRunner) -> CoreLoop:
+    """The loop that serves this launch with a loaded runner; its scheduler's books are empty."""
+    scheduler = Scheduler(
+        Capacity(loaded.max_model_len, loaded.runner.num_blocks, loaded.vocab_size),
+        launch.max_num_seqs,
+        batched_tokens(launch, loaded.device),
+        prefix_cache=launch.prefix_cache,
+    )
+    return CoreLoop(channel, scheduler, loaded.runner)
 
 
 def batched_tokens(launch: Launch, device: str) -> int:

@@ -11,14 +11,16 @@ class BlockTable:
     """The blocks that one sequence references, in the order of its positions.
 
     `blocks` is a tuple that is replaced when it grows, so a step plan can carry it as it is;
-    `capacity_tokens` is the number of positions that it covers.
+    `capacity_tokens` is the number of positions that it covers. One that is not `shared` takes nothing from
+    the prefix cache and puts nothing there.
     """
 
-    __slots__ = ("_cache_salt", "_digests", "_pool", "_published_blocks", "blocks", "capacity_tokens")
+    __slots__ = ("_cache_salt", "_digests", "_pool", "_published_blocks", "_shared", "blocks", "capacity_tokens")
 
-    def __init__(self, pool: BlockPool, cache_salt: str) -> None:
+    def __init__(self, pool: BlockPool, cache_salt: str, *, shared: bool = True) -> None:
         self._pool = pool
         self._cache_salt = cache_salt
+        self._shared = shared
         self._digests: list[bytes] = []
         self._published_blocks = 0
         self.blocks: tuple[int, ...] = ()
@@ -31,7 +33,7 @@ class BlockTable:
         `headroom_blocks` blocks must stay available. Returns how many tokens need not be computed, or None
         while the pool cannot hold the rest; nothing changes unless all fit.
         """
-        readable_blocks = readable_tokens // BLOCK_TOKENS
+        readable_blocks = readable_tokens // BLOCK_TOKENS if self._shared else 0
         digests.extend(self._digests, self._cache_salt, token_ids, readable_blocks)
         shared = self._pool.match(self._digests[:readable_blocks])
         blocks = self._pool.reserve(shared, blocks_for(len(token_ids)) - len(shared), headroom_blocks)
@@ -53,6 +55,8 @@ class BlockTable:
 
     def publish(self, token_ids: Sequence[int], computed_tokens: int) -> None:
         """Let others find the blocks that the first `computed_tokens` tokens fill."""
+        if not self._shared:
+            return
         full_blocks = computed_tokens // BLOCK_TOKENS
         digests.extend(self._digests, self._cache_salt, token_ids, full_blocks)
         for index in range(self._published_blocks, full_blocks):

@@ -35,8 +35,11 @@ class Scheduler:
     continued by the next step.
     """
 
-    def __init__(self, capacity: Capacity, max_num_seqs: int, max_num_batched_tokens: int) -> None:
+    def __init__(
+        self, capacity: Capacity, max_num_seqs: int, max_num_batched_tokens: int, *, prefix_cache: bool = True
+    ) -> None:
         self._capacity = capacity
+        self._prefix_cache = prefix_cache
         self._max_num_seqs = max_num_seqs
         self._max_num_batched_tokens = max_num_batched_tokens
         self._watermark_blocks = -(-capacity.num_blocks // WATERMARK_SHARE)
@@ -64,7 +67,7 @@ class Scheduler:
         if problem := self._problem(request):
             self._events.append(TokenEvent(request_id=request.request_id, finish_reason="error", error=problem))
             return
-        sequence = Sequence(request, BlockTable(self._pool, request.cache_salt))
+        sequence = Sequence(request, BlockTable(self._pool, request.cache_salt, shared=self._prefix_cache))
         self._live[request.request_id] = sequence
         self._waiting.append(sequence)
         self._queued_tokens += len(sequence.token_ids)

@@ -79,6 +79,17 @@ def test_a_salt_of_its_own_shares_nothing() -> None:
     assert BlockTable(pool, "one").fill(token_ids, 32, 0) == 32
 
 
+def test_a_table_of_its_own_neither_takes_from_the_prefix_cache_nor_gives_to_it() -> None:
+    pool = BlockPool(16)
+    token_ids = list(range(33))
+    alone = BlockTable(pool, "", shared=False)
+    assert alone.fill(token_ids, 32, 0) == 0
+    alone.publish(token_ids, 33)
+    assert BlockTable(pool, "").fill(token_ids, 32, 0) == 0
+    computed_table(pool, token_ids)
+    assert BlockTable(pool, "", shared=False).fill(token_ids, 32, 0) == 0
+
+
 def test_a_table_that_does_not_fit_stays_empty() -> None:
     pool = BlockPool(3)
     table = BlockTable(pool, "")
