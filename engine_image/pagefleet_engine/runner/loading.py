@@ -10,8 +10,9 @@ from pagefleet_api.sizing import KvShape
 from pagefleet_engine.core.run import LoadedRunner
 from pagefleet_engine.models.config import ModelConfig, read_config
 from pagefleet_engine.models.decoder import Decoder
+from pagefleet_engine.models.random_weights import RandomWeights
 from pagefleet_engine.models.source import resolve
-from pagefleet_engine.models.weights import open_weights
+from pagefleet_engine.models.weights import Weights, expected_shapes, open_weights
 from pagefleet_engine.runner import memory, probe, sizing, threads
 from pagefleet_engine.runner.errors import LaunchImpossible
 from pagefleet_engine.runner.torch_runner import TorchRunner
@@ -30,11 +31,15 @@ def load(launch: Launch) -> LoadedRunner:
     started = time.perf_counter()
     torch.set_num_threads(threads.read_count())
     device = choose_device(launch.device)
-    files = resolve(launch.model)
+    files = resolve(launch.model, weights=launch.load_format != "dummy")
     config = read_config(files)
     max_model_len = sizing.window(launch, config)
     dtype = choose_dtype(launch.dtype, device, config)
-    weights = open_weights(files, config)
+    if launch.load_format == "dummy":
+        shapes = expected_shapes(config)
+        weights: Weights = RandomWeights(shapes, device=torch.device(device), dtype=DTYPES[dtype])
+    else:
+        weights = open_weights(files, config)
     decoder = Decoder(config, weights, dtype=DTYPES[dtype], device=torch.device(device), max_positions=max_model_len)
     weights_read = time.perf_counter()
     shape = KvShape(config.layers, config.kv_heads, config.head_size, DTYPES[dtype].itemsize)

@@ -77,6 +77,13 @@ def test_a_folder_without_a_file_is_refused_by_that_name(tmp_path: Path, missing
         resolve(f"file://{folder}")
 
 
+def test_a_folder_needs_no_weight_files_when_no_weights_are_wanted(tmp_path: Path) -> None:
+    folder = write_tiny_model(tmp_path)
+    (folder / "model.safetensors").unlink()
+    uri = f"file://{folder}"
+    assert resolve(uri, weights=False) == FolderModel(uri, folder, ())
+
+
 def test_an_index_says_which_files_there_are(tmp_path: Path) -> None:
     folder = write_tiny_model(tmp_path)
     index = folder / "model.safetensors.index.json"
