@@ -23,7 +23,7 @@ class GgufModel:
 
 @dataclass(frozen=True, slots=True)
 class FolderModel:
-    """A folder as Hugging Face lays it out: config.json, tokenizer.json and safetensors files, if weights are wanted."""
+    """A folder as Hugging Face lays it out: config.json, tokenizer.json and the safetensors files, if wanted."""
 
     uri: str
     path: Path
@@ -37,8 +37,8 @@ def resolve(uri: str, *, weights: bool = True) -> ModelFiles:
     """The files that `uri` names.
 
     `pkg://NAME` is the .gguf file inside the installed Python distribution NAME; `file://PATH` is a .gguf
-    file or a folder, which needs no weight files when `weights` is false. Raises ModelUnsupported for another scheme, ModelNotFound when something is missing,
-    ModelBroken for an unreadable weight index.
+    file or a folder, which needs no weight files when `weights` is false. Raises ModelUnsupported for another
+    scheme, ModelNotFound when something is missing, ModelBroken for an unreadable weight index.
     """
     package, file = SCHEMES
     if uri.startswith(package):
