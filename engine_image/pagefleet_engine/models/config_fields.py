@@ -1,10 +1,13 @@
 """Typed reading of a model's configuration; what is missing or odd is refused by name."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from pagefleet_engine.models.errors import ModelUnsupported
+from pagefleet_engine.models.config import ModelConfig
+from pagefleet_engine.models.errors import ModelBroken, ModelUnsupported
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +20,10 @@ class Fields:
     def has(self, name: str) -> bool:
         """Whether `name` is there and not null."""
         return self.values.get(name) is not None
+
+    def whole(self, name: str) -> int:
+        """A whole number of at least 0."""
+        return 0 if self.values.get(name) == 0 else self.count(name)
 
     def count(self, name: str, default: int | None = None) -> int:
         """A whole number of at least 1."""
@@ -33,6 +40,17 @@ class Fields:
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < float("inf"):
             raise self.refusal(name, "a number above 0 is needed")
         return float(value)
+
+    def optional_number(self, name: str) -> float | None:
+        """As `number`, or None when absent."""
+        return self.number(name) if self.has(name) else None
+
+    def numbers(self, name: str, count: int) -> tuple[float, ...]:
+        """A list of `count` numbers."""
+        value = self.values.get(name)
+        if not isinstance(value, list) or len(value) != count or not all(isinstance(x, int | float) for x in value):
+            raise self.refusal(name, f"a list of {count} numbers is needed")
+        return tuple(float(item) for item in value)
 
     def flag(self, name: str, default: bool = False) -> bool:
         """True or false."""
@@ -61,3 +79,30 @@ class Fields:
         """The error for a field: its name, its value and what was expected."""
         said = repr(self.values[name]) if name in self.values else "absent"
         return ModelUnsupported(f"{self.origin}: {name} is {said}; {reason}")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file; raises ModelBroken when it is not one."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ModelBroken(f"{path} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ModelBroken(f"{path} holds no JSON object")
+    return value
+
+
+def unique(*groups: tuple[int, ...]) -> tuple[int, ...]:
+    """All ids in order, each once."""
+    return tuple(dict.fromkeys(token_id for group in groups for token_id in group))
+
+
+def checked(origin: str, config: ModelConfig) -> ModelConfig:
+    """`config`, when its sizes fit each other; raises ModelUnsupported otherwise."""
+    if config.heads % config.kv_heads:
+        raise ModelUnsupported(
+            f"{origin}: {config.heads} attention heads cannot share {config.kv_heads} KV heads evenly"
+        )
+    if config.head_size % 2:
+        raise ModelUnsupported(f"{origin}: rotary embedding needs an even head size, it is {config.head_size}")
+    return config

@@ -16,8 +16,9 @@ from pagefleet_api.sizing import BLOCK_TOKENS
 from pagefleet_engine.models import rotary
 from pagefleet_engine.models.attention import HeadShape, StepAttention
 from pagefleet_engine.models.config import ModelConfig
+from pagefleet_engine.models.layers import read_layer, read_top
 from pagefleet_engine.models.packed import Ints, PackedStep
-from pagefleet_engine.models.weights import EMBEDDING, FINAL_NORM, HEAD, Weights
+from pagefleet_engine.models.weights import Weights
 from pagefleet_engine.steps import Progress, no_progress
 
 
@@ -51,11 +52,12 @@ class Decoder:
         self._norm_shape = (config.hidden_size,)
         self._memory: list[torch.Tensor] = []
         with torch.inference_mode():
-            self._embedding = self._take(weights, EMBEDDING)
+            top = read_top(weights, config)
+            self._embedding = self._take(top.embedding)
             self._layers = [self._layer(weights, index) for index in range(config.layers)]
-            self._final_norm = self._take(weights, FINAL_NORM)
-            self._head = self._embedding if config.tied_head else self._take(weights, HEAD)
-            self._rotations = rotary.rotations(config, max_positions).to(device)[:, None]
+            self._final_norm = self._take(top.final_norm)
+            self._head = self._embedding if config.tied_head else self._take(top.head)
+            self._rotations = rotary.rotations(config.ropes[0], max_positions).to(device)[:, None]
 
     @property
     def weight_bytes(self) -> int:
@@ -120,24 +122,23 @@ class Decoder:
     def _ints(self, values: Ints) -> torch.Tensor:
         return torch.from_numpy(values).to(self.device)
 
-    def _take(self, weights: Weights, name: str) -> torch.Tensor:
-        return weights.tensor(name).to(device=self.device, dtype=self.dtype).contiguous()
+    def _take(self, tensor: torch.Tensor | None) -> torch.Tensor:
+        assert tensor is not None
+        return tensor.to(device=self.device, dtype=self.dtype).contiguous()
 
     def _layer(self, weights: Weights, index: int) -> _Layer:
-        prefix, config = f"model.layers.{index}", self.config
-        queries = weights.tensor(f"{prefix}.self_attn.q_proj.weight")
-        keys = weights.tensor(f"{prefix}.self_attn.k_proj.weight")
-        qkv = [
+        config, layer = self.config, read_layer(weights, self.config, index)
+        queries, keys, values = layer.qkv.split([self._shape.query_size, *[self._shape.key_size] * 2])
+        paired = [
             rotary.pairs_together(queries, config.heads),
             rotary.pairs_together(keys, config.kv_heads),
-            weights.tensor(f"{prefix}.self_attn.v_proj.weight"),
+            values,
         ]
-        gate_up = [weights.tensor(f"{prefix}.mlp.{part}_proj.weight") for part in ("gate", "up")]
         return _Layer(
-            attention_norm=self._take(weights, f"{prefix}.input_layernorm.weight"),
-            qkv=torch.cat(qkv).to(device=self.device, dtype=self.dtype),
-            output=self._take(weights, f"{prefix}.self_attn.o_proj.weight"),
-            mlp_norm=self._take(weights, f"{prefix}.post_attention_layernorm.weight"),
-            gate_up=torch.cat(gate_up).to(device=self.device, dtype=self.dtype),
-            down=self._take(weights, f"{prefix}.mlp.down_proj.weight"),
+            attention_norm=self._take(layer.input_norm),
+            qkv=self._take(torch.cat(paired)),
+            output=self._take(layer.output),
+            mlp_norm=self._take(layer.mlp_norm),
+            gate_up=self._take(layer.gate_up),
+            down=self._take(layer.down),
         )

@@ -7,14 +7,22 @@ import math
 
 import torch
 
-from pagefleet_engine.models.config import DividedFrequencies, LinearScaling, Llama3Scaling, ModelConfig
+from pagefleet_engine.models.config import ModelConfig
+from pagefleet_engine.models.rope import (
+    DividedFrequencies,
+    LinearScaling,
+    Llama3Scaling,
+    LongScaling,
+    Rope,
+    YarnScaling,
+)
 
 
-def frequencies(config: ModelConfig) -> torch.Tensor:
-    """Radians per position, [head size / 2], float32, scaling applied."""
-    exponents = torch.arange(0, config.head_size, 2, dtype=torch.int64).float() / config.head_size
-    plain = 1.0 / config.rope_theta**exponents
-    match config.rope_scaling:
+def frequencies(rope: Rope, max_positions: int) -> torch.Tensor:
+    """Radians per position, [size / 2], float32, scaling applied; `max_positions` is the served window."""
+    exponents = torch.arange(0, rope.size, 2, dtype=torch.int64).float() / rope.size
+    plain = 1.0 / rope.theta**exponents
+    match rope.scaling:
         case None:
             return plain
         case LinearScaling(factor):
@@ -22,13 +30,29 @@ def frequencies(config: ModelConfig) -> torch.Tensor:
         case DividedFrequencies(divisors):
             return plain / torch.tensor(divisors)
         case Llama3Scaling():
-            return _llama3(plain, config.rope_scaling)
+            return _llama3(plain, rope.scaling)
+        case LongScaling(short, long, original_max_positions):
+            # transformers divides inside: 1 / (divisor * theta ** exponent)
+            divisors = long if max_positions > original_max_positions else short
+            return 1.0 / (torch.tensor(divisors, dtype=torch.float32) * rope.theta**exponents)
+        case YarnScaling():
+            return _yarn(rope, rope.scaling, rope.theta**exponents)
 
 
-def rotations(config: ModelConfig, positions: int) -> torch.Tensor:
-    """cos + i sin for positions 0 .. `positions` - 1: [positions, head size / 2], complex64."""
-    angles = torch.outer(torch.arange(positions).float(), frequencies(config))
-    return torch.complex(angles.cos(), angles.sin())
+def rotations(rope: Rope, max_positions: int) -> torch.Tensor:
+    """cos + i sin for positions 0 .. `max_positions` - 1: [positions, size / 2], complex64."""
+    angles = torch.outer(torch.arange(max_positions).float(), frequencies(rope, max_positions))
+    turned = torch.complex(angles.cos(), angles.sin())
+    return turned * rope.scaling.amplitude if isinstance(rope.scaling, LongScaling | YarnScaling) else turned
+
+
+def tables(config: ModelConfig, max_positions: int) -> tuple[torch.Tensor, ...]:
+    """For each of the model's ropes [max_positions, size], float32: cosines, then sines.
+
+    Heads rotate by halves: element i and element i + size / 2 are a pair.
+    """
+    turned = (rotations(rope, max_positions) for rope in config.ropes)
+    return tuple(torch.cat([turn.real, turn.imag], 1) for turn in turned)
 
 
 def pairs_together(weight: torch.Tensor, heads: int) -> torch.Tensor:
@@ -67,3 +91,21 @@ def _llama3(plain: torch.Tensor, scaling: Llama3Scaling) -> torch.Tensor:
     slow = torch.where(wavelengths > longest, plain / scaling.factor, plain)
     between = (wavelengths <= longest) & (wavelengths >= shortest)
     return torch.where(between, ramp, slow)
+
+
+def _yarn(rope: Rope, scaling: YarnScaling, powers: torch.Tensor) -> torch.Tensor:
+    """YaRN's ramp, as in transformers' `_compute_yarn_parameters`; `powers` are theta ** (2 i / size)."""
+
+    def turning(turns: float) -> float:
+        """The pair that turns this often in the original window."""
+        wavelength = scaling.original_max_positions / (turns * 2 * math.pi)
+        return rope.size * math.log(wavelength) / (2 * math.log(rope.theta))
+
+    low, high = turning(scaling.beta_fast), turning(scaling.beta_slow)
+    if scaling.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, rope.size - 1)
+    width = high - low if high != low else 0.001
+    stretched = ((torch.arange(rope.size // 2).float() - low) / width).clamp(0, 1)
+    kept = 1 - stretched
+    return 1.0 / (scaling.factor * powers) * (1 - kept) + 1.0 / powers * kept

@@ -9,6 +9,7 @@ from pagefleet_engine.models.errors import ModelBroken, ModelNotFound, ModelUnsu
 
 SCHEMES = ("pkg://", "file://")
 CONFIG_FILE = "config.json"
+GENERATION_FILE = "generation_config.json"
 TOKENIZER_FILE = "tokenizer.json"
 INDEX_FILE = "model.safetensors.index.json"
 

@@ -8,7 +8,8 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from pagefleet_engine.models import gguf_tokenizer, token_bytes
-from pagefleet_engine.models.config import read_config, read_json
+from pagefleet_engine.models.config_fields import read_json
+from pagefleet_engine.models.config_files import read_config
 from pagefleet_engine.models.errors import ModelBroken
 from pagefleet_engine.models.gguf import Gguf
 from pagefleet_engine.models.source import TOKENIZER_FILE, FolderModel, GgufModel, ModelFiles

@@ -11,8 +11,8 @@ from pagefleet_engine.models.config import ModelConfig
 from pagefleet_engine.models.errors import ModelBroken, ModelUnsupported
 from pagefleet_engine.models.gguf import Gguf
 from pagefleet_engine.models.source import GgufModel, ModelFiles
+from pagefleet_engine.models.tensor_names import EMBEDDING, FINAL_NORM, HEAD, LAYER_PREFIX, expected_shapes
 
-EMBEDDING, FINAL_NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 _GGUF_TOP = {EMBEDDING: "token_embd.weight", FINAL_NORM: "output_norm.weight", HEAD: "output.weight"}
 _GGUF_LAYER = {
     "input_layernorm": "attn_norm",
@@ -25,7 +25,6 @@ _GGUF_LAYER = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
-_LAYER_PREFIX = "model.layers."
 
 
 class Weights(Protocol):
@@ -42,29 +41,6 @@ def open_weights(files: ModelFiles, config: ModelConfig) -> Weights:
     if isinstance(files, GgufModel):
         return _GgufWeights(Gguf(files.path), config, shapes)
     return _SafetensorsWeights(files.path, files.weight_files, shapes)
-
-
-def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Every weight of the decoder and its shape, [out, in] for matrices."""
-    hidden, inner = config.hidden_size, config.intermediate_size
-    queries, keys = config.heads * config.head_size, config.kv_heads * config.head_size
-    shapes: dict[str, tuple[int, ...]] = {EMBEDDING: (config.vocab_size, hidden), FINAL_NORM: (hidden,)}
-    if not config.tied_head:
-        shapes[HEAD] = (config.vocab_size, hidden)
-    layer = {
-        "input_layernorm": (hidden,),
-        "self_attn.q_proj": (queries, hidden),
-        "self_attn.k_proj": (keys, hidden),
-        "self_attn.v_proj": (keys, hidden),
-        "self_attn.o_proj": (hidden, queries),
-        "post_attention_layernorm": (hidden,),
-        "mlp.gate_proj": (inner, hidden),
-        "mlp.up_proj": (inner, hidden),
-        "mlp.down_proj": (hidden, inner),
-    }
-    for index in range(config.layers):
-        shapes |= {f"{_LAYER_PREFIX}{index}.{part}.weight": shape for part, shape in layer.items()}
-    return shapes
 
 
 class _GgufWeights:
@@ -87,7 +63,7 @@ class _GgufWeights:
 def _gguf_name(name: str) -> str:
     if name in _GGUF_TOP:
         return _GGUF_TOP[name]
-    index, part = name.removeprefix(_LAYER_PREFIX).removesuffix(".weight").split(".", 1)
+    index, part = name.removeprefix(LAYER_PREFIX).removesuffix(".weight").split(".", 1)
     return f"blk.{index}.{_GGUF_LAYER[part]}.weight"
 
 

@@ -8,11 +8,13 @@ import torch
 from pagefleet_api.launch import Launch
 from pagefleet_api.sizing import KvShape
 from pagefleet_engine.core.run import LoadedRunner
-from pagefleet_engine.models.config import ModelConfig, read_config
+from pagefleet_engine.models.config import ModelConfig
+from pagefleet_engine.models.config_files import read_config
 from pagefleet_engine.models.decoder import Decoder
 from pagefleet_engine.models.random_weights import RandomWeights
 from pagefleet_engine.models.source import resolve
-from pagefleet_engine.models.weights import Weights, expected_shapes, open_weights
+from pagefleet_engine.models.tensor_names import expected_shapes
+from pagefleet_engine.models.weights import Weights, open_weights
 from pagefleet_engine.runner import memory, probe, sizing, threads
 from pagefleet_engine.runner.errors import LaunchImpossible
 from pagefleet_engine.runner.torch_runner import TorchRunner

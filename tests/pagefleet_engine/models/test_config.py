@@ -7,18 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pagefleet_engine.models.config import (
-    DividedFrequencies,
-    LinearScaling,
-    Llama3Scaling,
-    ModelConfig,
-    from_gguf,
-    from_json,
-    read_config,
-    read_json,
-)
+from pagefleet_engine.models.config import ModelConfig, uniform_attention
+from pagefleet_engine.models.config_fields import read_json
+from pagefleet_engine.models.config_files import read_config
+from pagefleet_engine.models.config_gguf import from_gguf
+from pagefleet_engine.models.config_json import from_json
 from pagefleet_engine.models.errors import ModelBroken, ModelUnsupported
 from pagefleet_engine.models.gguf import Gguf
+from pagefleet_engine.models.rope import DividedFrequencies, LinearScaling, Llama3Scaling, Rope
 from pagefleet_engine.models.source import GgufModel, resolve
 from tests.pagefleet_engine.models import gguf_files
 from tests.pagefleet_engine.tiny_model import write_tiny_model
@@ -39,7 +35,8 @@ PLAIN: dict[str, Any] = {
 }
 EXPECTED = ModelConfig(
     layers=2, hidden_size=64, intermediate_size=96, heads=4, kv_heads=2, head_size=16, vocab_size=266,
-    max_positions=512, norm_eps=1e-5, rope_theta=10000.0, rope_scaling=None, tied_head=False, bos_id=1, eos_ids=(2,),
+    max_positions=512, norm_eps=1e-5, ropes=(Rope(10000.0, 16),), attention=uniform_attention(2), query_scale=0.25,
+    tied_head=False, bos_id=1, eos_ids=(2,),
 )  # fmt: skip
 LLAMA3 = {
     "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -52,17 +49,17 @@ LLAMA3 = {
     [
         ({}, {}, {}),
         ({"num_key_value_heads": None}, {}, {"kv_heads": 4}),
-        ({"head_dim": 32}, {}, {"head_size": 32}),
+        ({"head_dim": 32}, {}, {"head_size": 32, "ropes": (Rope(10000.0, 32),), "query_scale": 32**-0.5}),
         ({"tie_word_embeddings": True}, {}, {"tied_head": True}),
-        ({"rope_theta": 5e5}, {}, {"rope_theta": 5e5}),
-        ({"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}, {}, {"rope_theta": 5e5}),
-        ({"rope_scaling": {"type": "linear", "factor": 4}}, {}, {"rope_scaling": LinearScaling(4.0)}),
+        ({"rope_theta": 5e5}, {}, {"ropes": (Rope(5e5, 16),)}),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}, {}, {"ropes": (Rope(5e5, 16),)}),
+        ({"rope_scaling": {"type": "linear", "factor": 4}}, {}, {"ropes": (Rope(1e4, 16, LinearScaling(4.0)),)}),
         (
             {"rope_theta": 5e5, "rope_scaling": LLAMA3},
             {},
-            {"rope_theta": 5e5, "rope_scaling": Llama3Scaling(8.0, 1.0, 4.0, 8192)},
+            {"ropes": (Rope(5e5, 16, Llama3Scaling(8.0, 1.0, 4.0, 8192)),)},
         ),
-        ({"rope_parameters": LLAMA3}, {}, {"rope_scaling": Llama3Scaling(8.0, 1.0, 4.0, 8192)}),
+        ({"rope_parameters": LLAMA3}, {}, {"ropes": (Rope(1e4, 16, Llama3Scaling(8.0, 1.0, 4.0, 8192)),)}),
         ({"eos_token_id": [7, 8]}, {"eos_token_id": [8, 9]}, {"eos_ids": (8, 9, 7)}),
         ({"eos_token_id": None, "bos_token_id": None}, {}, {"eos_ids": (), "bos_id": None}),
         ({"torch_dtype": "bfloat16"}, {}, {"weights_dtype": "bfloat16"}),
@@ -78,7 +75,7 @@ def test_config_json(changes: dict[str, Any], generation: dict[str, Any], differ
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "qwen3"}, "config.json: model_type is 'qwen3'; this engine runs 'llama'"),
+        ({"model_type": "gpt_neox"}, "config.json: model_type is 'gpt_neox'; this engine runs gemma, gemma2"),
         ({"model_type": None}, "model_type is None"),
         ({"attention_bias": True}, "attention_bias is True; this engine runs only False"),
         ({"mlp_bias": True}, "mlp_bias is True"),
@@ -92,10 +89,13 @@ def test_config_json(changes: dict[str, Any], generation: dict[str, Any], differ
         ({"eos_token_id": "</s>"}, "eos_token_id is '</s>'; a token id or a list"),
         ({"eos_token_id": [-1]}, "eos_token_id is [-1]"),
         ({"num_key_value_heads": 3}, "4 attention heads cannot share 3 KV heads"),
-        ({"head_dim": 15}, "even head size"),
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 4}}, "rope_scaling: rope_type is 'yarn'"),
+        ({"head_dim": 15}, "it is 15"),
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 4}}, "rope_scaling: rope_type is 'dynamic'"),
         ({"rope_scaling": "yarn"}, "rope_scaling is 'yarn'; an object"),
-        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"),
+        (
+            {"rope_parameters": {"partial_rotary_factor": 0.2}},
+            "even number of at most the 16 elements",
+        ),
         ({"rope_scaling": {"type": "linear"}}, "factor is absent"),
     ],
 )
@@ -134,8 +134,8 @@ def test_gguf_metadata(tmp_path: Path) -> None:
     config = from_gguf(gguf(tmp_path))
     expected = ModelConfig(
         layers=2, hidden_size=32, intermediate_size=64, heads=4, kv_heads=2, head_size=8, vocab_size=262,
-        max_positions=256, norm_eps=float(np.float32(1e-5)), rope_theta=10000.0, rope_scaling=None, tied_head=True,
-        bos_id=256, eos_ids=(257,),
+        max_positions=256, norm_eps=float(np.float32(1e-5)), ropes=(Rope(10000.0, 8),),
+        attention=uniform_attention(2), query_scale=8**-0.5, tied_head=True, bos_id=256, eos_ids=(257,),
     )  # fmt: skip
     assert config == expected
     path = tmp_path / "m.gguf"
@@ -144,15 +144,15 @@ def test_gguf_metadata(tmp_path: Path) -> None:
 
 def test_gguf_scaling_head_and_further_stop_tokens(tmp_path: Path) -> None:
     linear: dict[str, Any] = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 2.0}
-    assert from_gguf(gguf(tmp_path, **linear)).rope_scaling == LinearScaling(2.0)
-    assert from_gguf(gguf(tmp_path, None, **{"llama.rope.scaling.type": "none"})).rope_scaling is None
+    assert from_gguf(gguf(tmp_path, **linear)).ropes[0].scaling == LinearScaling(2.0)
+    assert from_gguf(gguf(tmp_path, None, **{"llama.rope.scaling.type": "none"})).ropes[0].scaling is None
     eot = {"tokenizer.ggml.eot_token_id": 9}
     tensors = {
         "rope_freqs.weight": gguf_files.f32(np.array([1.0, 2.0, 4.0, 8.0])),
         "output.weight": gguf_files.f32(np.zeros((262, 32))),
     }
     config = from_gguf(gguf(tmp_path, tensors, **eot))
-    assert config.rope_scaling == DividedFrequencies((1.0, 2.0, 4.0, 8.0))
+    assert config.ropes[0].scaling == DividedFrequencies((1.0, 2.0, 4.0, 8.0))
     assert (config.tied_head, config.eos_ids) == (False, (257, 9))
 
 

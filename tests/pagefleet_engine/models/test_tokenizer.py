@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from pagefleet_engine.models import gguf_tokenizer, token_bytes
-from pagefleet_engine.models.config import read_config
+from pagefleet_engine.models.config_files import read_config
 from pagefleet_engine.models.errors import ModelBroken, ModelError, ModelUnsupported
 from pagefleet_engine.models.gguf import Gguf
 from pagefleet_engine.models.source import GgufModel, resolve

@@ -10,11 +10,13 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from pagefleet_api.sizing import BLOCK_TOKENS, blocks_for
-from pagefleet_engine.models.config import ModelConfig, read_config
+from pagefleet_engine.models.config import ModelConfig
+from pagefleet_engine.models.config_files import read_config
 from pagefleet_engine.models.decoder import Decoder
 from pagefleet_engine.models.source import ModelFiles, resolve
+from pagefleet_engine.models.tensor_names import expected_shapes
 from pagefleet_engine.models.tokenizer import load_tokenizer
-from pagefleet_engine.models.weights import expected_shapes, open_weights
+from pagefleet_engine.models.weights import open_weights
 from pagefleet_engine.runner.packing import pack
 from pagefleet_engine.runner.torch_runner import TorchRunner
 from pagefleet_engine.steps import Sampling, SequenceStep
@@ -101,7 +103,7 @@ def _smollm2_config(config: ModelConfig) -> LlamaConfig:
         num_key_value_heads=config.kv_heads,
         max_position_embeddings=config.max_positions,
         rms_norm_eps=config.norm_eps,
-        rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
+        rope_parameters={"rope_type": "default", "rope_theta": config.ropes[0].theta},
         tie_word_embeddings=True,
     )
 

@@ -5,20 +5,19 @@ import dataclasses
 import pytest
 import torch
 
-from pagefleet_engine.models.config import DividedFrequencies, LinearScaling
+from pagefleet_engine.models.rope import DividedFrequencies, LinearScaling, Rope
 from pagefleet_engine.models.rotary import frequencies, pairs_together, rotate_, rotations
-from tests.pagefleet_engine.runner.test_sizing import CONFIG
 
 pytestmark = pytest.mark.torch
-SMALL = dataclasses.replace(CONFIG, head_size=8, rope_theta=10000.0)
+SMALL = Rope(10000.0, 8)
 
 
 def test_frequencies_fall_by_powers_of_theta_and_are_divided_by_the_scaling() -> None:
-    plain = frequencies(SMALL)
+    plain = frequencies(SMALL, 16)
     assert plain.tolist() == pytest.approx([1.0, 0.1, 0.01, 0.001])
-    linear = frequencies(dataclasses.replace(SMALL, rope_scaling=LinearScaling(4.0)))
+    linear = frequencies(dataclasses.replace(SMALL, scaling=LinearScaling(4.0)), 16)
     assert torch.equal(linear, plain / 4)
-    divided = frequencies(dataclasses.replace(SMALL, rope_scaling=DividedFrequencies((1.0, 2.0, 4.0, 8.0))))
+    divided = frequencies(dataclasses.replace(SMALL, scaling=DividedFrequencies((1.0, 2.0, 4.0, 8.0))), 16)
     assert divided.tolist() == pytest.approx([1.0, 0.05, 0.0025, 0.000125])
 
 

@@ -4,7 +4,8 @@ import pytest
 
 from pagefleet_api.launch import Launch
 from pagefleet_api.sizing import KvShape
-from pagefleet_engine.models.config import ModelConfig
+from pagefleet_engine.models.config import ModelConfig, uniform_attention
+from pagefleet_engine.models.rope import Rope
 from pagefleet_engine.runner import memory
 from pagefleet_engine.runner.errors import LaunchImpossible
 from pagefleet_engine.runner.memory import Memory
@@ -12,7 +13,8 @@ from pagefleet_engine.runner.sizing import DEFAULT_CPU_CACHE_BYTES, check_room, 
 
 CONFIG = ModelConfig(
     layers=30, hidden_size=576, intermediate_size=1536, heads=9, kv_heads=3, head_size=64, vocab_size=49152,
-    max_positions=8192, norm_eps=1e-5, rope_theta=1e5, rope_scaling=None, tied_head=True, bos_id=1, eos_ids=(2,),
+    max_positions=8192, norm_eps=1e-5, ropes=(Rope(1e5, 64),), attention=uniform_attention(30), query_scale=64**-0.5,
+    tied_head=True, bos_id=1, eos_ids=(2,),
 )  # fmt: skip
 SHAPE = KvShape(layers=30, kv_heads=3, head_size=64, element_bytes=4)
 BLOCK_BYTES = SHAPE.bytes_per_block

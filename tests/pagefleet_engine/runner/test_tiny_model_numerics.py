@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from pagefleet_engine.models.config import read_config
+from pagefleet_engine.models.config_files import read_config
 from pagefleet_engine.models.source import resolve
 from pagefleet_engine.runner.torch_runner import TorchRunner
 from tests.pagefleet_engine.runner import references, step_driver
