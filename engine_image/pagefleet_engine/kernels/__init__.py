@@ -1,0 +1,1 @@
+"""Triton kernels of the GPU engine: one module a family, each with the kernels and a typed launcher."""

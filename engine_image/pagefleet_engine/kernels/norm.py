@@ -1,0 +1,168 @@
+"""RMS norms, alone and with the residual addition before them, one program a row, float32 inside.
+
+Rounding follows transformers (`LlamaRMSNorm`, `Gemma3RMSNorm`, `Olmo2RMSNorm`): sums into the residual are
+rounded to the model dtype, then normed; Llama rounds the normed value before the weight's product, the
+others after it.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+_ELEMENTS_PER_THREAD = 16
+_MAX_WARPS = 16
+
+
+@triton.jit
+def normed(values, weight, hidden: tl.constexpr, eps, unit_offset: tl.constexpr, round_first: tl.constexpr):
+    """One float32 row over its root mean square, times `weight`; not yet rounded to the weight's dtype."""
+    scaled = values * tl.rsqrt(tl.sum(values * values, axis=0) / hidden + eps)
+    if unit_offset:
+        return scaled * (weight.to(tl.float32) + 1.0)
+    if round_first:
+        scaled = scaled.to(weight.dtype).to(tl.float32)
+    return scaled * weight.to(tl.float32)
+
+
+@triton.jit
+def _norm_kernel(
+    source,
+    residual,
+    out,
+    post_weight,
+    next_weight,
+    source_stride,
+    residual_stride,
+    out_stride,
+    eps,
+    delta_scale,
+    HIDDEN: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ADD: tl.constexpr,
+    SCALE: tl.constexpr,
+    POST: tl.constexpr,
+    NEXT: tl.constexpr,
+    UNIT_OFFSET: tl.constexpr,
+    ROUND_FIRST: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.arange(0, BLOCK)
+    inside = columns < HIDDEN
+    dtype = out.dtype.element_ty
+    values = tl.load(source + row * source_stride + columns, mask=inside, other=0.0).to(tl.float32)
+    if ADD:
+        if POST:
+            weight = tl.load(post_weight + columns, mask=inside, other=0.0)
+            values = normed(values, weight, HIDDEN, eps, UNIT_OFFSET, ROUND_FIRST).to(dtype).to(tl.float32)
+        if SCALE:
+            values = (values * delta_scale).to(dtype).to(tl.float32)
+        target = residual + row * residual_stride + columns
+        values = (tl.load(target, mask=inside, other=0.0).to(tl.float32) + values).to(dtype)
+        tl.store(target, values, mask=inside)
+        values = values.to(tl.float32)
+    if NEXT:
+        weight = tl.load(next_weight + columns, mask=inside, other=0.0)
+        values = normed(values, weight, HIDDEN, eps, UNIT_OFFSET, ROUND_FIRST)
+    tl.store(out + row * out_stride + columns, values.to(dtype), mask=inside)
+
+
+def rms_norm(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
+    *,
+    unit_offset: bool = False,
+    round_first: bool = True,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """`hidden` [rows, width] normed into `out` (new where None; it may be `hidden` itself).
+
+    Rows may be strided; the last dimension is contiguous. `unit_offset` multiplies by 1 + weight in float32
+    (Gemma); without `round_first` the weight is applied in float32 too (OLMo 2).
+    """
+    out = _like(hidden) if out is None else out
+    _launch(hidden, None, out, None, weight, eps, 1.0, unit_offset, round_first)
+    return out
+
+
+def add_rms_norm(
+    delta: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
+    *,
+    unit_offset: bool = False,
+    delta_scale: float = 1.0,
+    round_first: bool = True,
+) -> torch.Tensor:
+    """`residual` += `delta` · `delta_scale` in place (both [rows, width]); the normed rows are returned."""
+    out = _like(residual)
+    _launch(delta, residual, out, None, weight, eps, delta_scale, unit_offset, round_first)
+    return out
+
+
+def sandwich(
+    delta: torch.Tensor,
+    post_weight: torch.Tensor,
+    residual: torch.Tensor,
+    next_weight: torch.Tensor | None,
+    eps: float,
+    *,
+    unit_offset: bool = False,
+    delta_scale: float = 1.0,
+    round_first: bool = True,
+) -> torch.Tensor:
+    """`residual` += norm(`delta`) · `delta_scale` in place, then the next norm of it (Gemma 2 and 3, OLMo 2).
+
+    Without `next_weight` the result is a copy of the residual.
+    """
+    out = _like(residual)
+    _launch(delta, residual, out, post_weight, next_weight, eps, delta_scale, unit_offset, round_first)
+    return out
+
+
+def _launch(
+    source: torch.Tensor,
+    residual: torch.Tensor | None,
+    out: torch.Tensor,
+    post_weight: torch.Tensor | None,
+    next_weight: torch.Tensor | None,
+    eps: float,
+    delta_scale: float,
+    unit_offset: bool,
+    round_first: bool,
+) -> None:
+    rows, hidden = source.shape
+    if rows == 0:
+        return
+    block = triton.next_power_of_2(hidden)
+    target = out if residual is None else residual
+    _norm_kernel[(rows,)](
+        source,
+        target,
+        out,
+        source if post_weight is None else post_weight,
+        source if next_weight is None else next_weight,
+        source.stride(0),
+        target.stride(0),
+        out.stride(0),
+        eps,
+        delta_scale,
+        HIDDEN=hidden,
+        BLOCK=block,
+        ADD=residual is not None,
+        SCALE=delta_scale != 1.0,
+        POST=post_weight is not None,
+        NEXT=next_weight is not None,
+        UNIT_OFFSET=unit_offset,
+        ROUND_FIRST=round_first,
+        num_warps=_warps(block),
+    )
+
+
+def _warps(block: int) -> int:
+    return min(max(block // (32 * _ELEMENTS_PER_THREAD), 1), _MAX_WARPS)
+
+
+def _like(rows: torch.Tensor) -> torch.Tensor:
+    return torch.empty(rows.shape, dtype=rows.dtype, device=rows.device)
