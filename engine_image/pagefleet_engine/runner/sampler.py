@@ -1,15 +1,18 @@
 """Chooses next tokens from logits.
 
-Order: logit bias, then temperature, top-k, top-p (each over what the one before kept). The draw is an
+Order: logit bias, barred tokens, penalties, then temperature, min-p, top-k, top-p (each over what the one
+before kept; `steps.Sampling` says what they do). The draw is an
 inverse CDF in token order with one uniform number per (seed, position), so a token does not depend on
 which other sequences are in the batch.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 
+from pagefleet_engine.runner.histories import Past
 from pagefleet_engine.runner.noise import uniform
 from pagefleet_engine.steps import Sampling, TokenLogprobs
 
@@ -20,10 +23,14 @@ _ROUNDING = 1e-9
 
 
 class Draw(NamedTuple):
-    """How one row's token is to be chosen; `position` is the new token's place in its sequence."""
+    """How one row's token is to be chosen; `position` is the new token's place in its sequence.
+
+    `past` has the tokens before it where the sampling penalises.
+    """
 
     sampling: Sampling
     position: int
+    past: Past | None = None
 
 
 class Choice(NamedTuple):
@@ -34,10 +41,13 @@ class Choice(NamedTuple):
 
 
 def choose(logits: torch.Tensor, draws: Sequence[Draw]) -> list[Choice]:
-    """The next token of each row of `logits` ([rows, vocabulary], float32; bias is added in place)."""
+    """The next token of each row of `logits` ([rows, vocabulary], float32; bias and penalties change them)."""
     with torch.inference_mode():
         for row, draw in enumerate(draws):
             _add_bias(logits[row], draw.sampling)
+            _bar(logits[row], draw)
+            if draw.past is not None:
+                _penalise(logits[row], draw.sampling, draw.past)
         likeliest = logits.max(dim=-1)
         tokens = likeliest.indices.tolist()
         usable = likeliest.values.isfinite().tolist()
@@ -77,8 +87,25 @@ def _add_bias(row: torch.Tensor, sampling: Sampling) -> None:
         row.index_add_(0, torch.tensor(ids, device=row.device), added)
 
 
+def _bar(row: torch.Tensor, draw: Draw) -> None:
+    if draw.position < draw.sampling.barred_before:
+        row.index_fill_(
+            0, torch.tensor(draw.sampling.barred_token_ids, dtype=torch.int64, device=row.device), -math.inf
+        )
+
+
+def _penalise(row: torch.Tensor, sampling: Sampling, past: Past) -> None:
+    if sampling.repetition_penalty != 1:
+        ids = past.seen().to(row.device)
+        found, penalty = row[ids], sampling.repetition_penalty
+        row[ids] = torch.where(found > 0, found / penalty, found * penalty)
+    if sampling.frequency_penalty != 0 or sampling.presence_penalty != 0:
+        ids, counts = (each.to(row.device) for each in past.generated())
+        row[ids] -= counts.to(row.dtype) * sampling.frequency_penalty + sampling.presence_penalty
+
+
 def _cuts(sampling: Sampling, vocabulary: int) -> bool:
-    return (sampling.top_k or vocabulary) < vocabulary or not sampling.top_p >= 1
+    return (sampling.top_k or vocabulary) < vocabulary or not sampling.top_p >= 1 or sampling.min_p > 0
 
 
 def _scaled(logits: torch.Tensor, rows: Sequence[int], draws: Sequence[Draw]) -> torch.Tensor:
@@ -101,6 +128,7 @@ def _draw_cut(scaled: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
     -1, which is no token, where the row's weights are no numbers.
     """
     vocabulary = scaled.shape[-1]
+    _drop_unlikely(scaled, draws)
     by_limit: dict[int, list[int]] = {}
     for row, draw in enumerate(draws):
         by_limit.setdefault(min(draw.sampling.top_k or vocabulary, vocabulary), []).append(row)
@@ -114,6 +142,13 @@ def _draw_cut(scaled: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
         for row, token in zip(rows, found, strict=True):
             tokens[row] = token
     return tokens
+
+
+def _drop_unlikely(scaled: torch.Tensor, draws: Sequence[Draw]) -> None:
+    """Min-p: the likeliest token of each row is at 0, so that the least logit is the share's logarithm."""
+    for row, draw in enumerate(draws):
+        if draw.sampling.min_p > 0:
+            scaled[row].masked_fill_(scaled[row] < math.log(draw.sampling.min_p), -math.inf)
 
 
 def _draw_among(scaled: torch.Tensor, draws: Sequence[Draw], count: int, total: torch.Tensor | None) -> list[int]:

@@ -38,6 +38,12 @@ def many(sampling_options: Mapping[str, object], count: int, logits: list[float]
         ({"top_p": 0.7}, 3),
         ({"top_k": 5, "top_p": 0.7}, 3),
         ({"top_k": 2, "top_p": 0.99}, 2),
+        ({"min_p": 0.3}, 3),
+        ({"min_p": 0.1}, 5),
+        ({"min_p": 1.0}, 1),
+        ({"min_p": 0.1, "temperature": 2.0}, 7),
+        ({"min_p": 0.1, "top_k": 4}, 4),
+        ({"min_p": 0.3, "top_p": 0.99}, 3),
     ],
 )
 def test_tokens_follow_the_distribution_that_the_options_describe(options: dict[str, float], kept: int) -> None:
