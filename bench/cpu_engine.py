@@ -15,7 +15,7 @@ import torch
 from pagefleet_api.launch import Launch
 from pagefleet_api.sizing import BLOCK_TOKENS, blocks_for
 from pagefleet_engine.runner import loading
-from pagefleet_engine.steps import Runner, Sampling, SequenceStep, StepPlan
+from pagefleet_engine.steps import Runner, Sampling, SequenceStep, StepPlan, execute
 
 CONTEXT_TOKENS = 256
 DECODE_BATCHES = (1, 8, 32)
@@ -66,7 +66,7 @@ def measure(runner: Runner, dtype: str, repeats: int) -> None:
     rows = [("decode", batch, decode_plan(batch, runner.num_blocks, random)) for batch in DECODE_BATCHES]
     rows += [("prefill", tokens, prefill_plan(tokens, runner.num_blocks, random)) for tokens in PREFILL_TOKENS]
     for phase, size, plan in rows:
-        step_s = best_s(lambda plan=plan: runner.execute(plan), repeats)  # type: ignore[misc]
+        step_s = best_s(lambda plan=plan: execute(runner, plan), repeats)  # type: ignore[misc]
         row = {"bench": "cpu_engine", "phase": phase, "size": size, "dtype": dtype, "threads": 1}
         row |= {"context": CONTEXT_TOKENS if phase == "decode" else 0, "step_ms": round(step_s * 1e3, 2)}
         print(json.dumps(row | {"tokens_per_cpu_s": round(plan.batch_tokens / step_s, 1)}), flush=True)

@@ -18,7 +18,7 @@ from pagefleet_engine.core.loop import CoreLoop
 from pagefleet_engine.kv.pool import BlockPool
 from pagefleet_engine.scheduler.admission import Capacity
 from pagefleet_engine.scheduler.fcfs import Scheduler
-from pagefleet_engine.steps import Progress, Sampling, SequenceResult, StepPlan, no_progress
+from pagefleet_engine.steps import Deferred, Progress, Sampling, SequenceResult, StepPlan, no_progress
 from pagefleet_engine.wire import StepReport, Submit
 
 RUNNING = 256
@@ -98,12 +98,16 @@ class NullRunner:
     """A runner that costs nothing: it looks its answer up."""
 
     num_blocks = NUM_BLOCKS
+    lookahead = False
 
     def __init__(self) -> None:
         self._answers: list[SequenceResult] = []
 
-    def execute(self, plan: StepPlan, progress: Progress = no_progress) -> list[SequenceResult]:
+    def launch(self, plan: StepPlan, progress: Progress = no_progress) -> Deferred:
         """Token 7 for all."""
+        return Deferred(self._compute, plan)
+
+    def _compute(self, plan: StepPlan, progress: Progress) -> list[SequenceResult]:
         if len(self._answers) != len(plan.sequences):
             self._answers = results_for(plan)
         return self._answers

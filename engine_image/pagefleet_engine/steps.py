@@ -58,25 +58,38 @@ class History(msgspec.Struct, frozen=True):
 class SequenceStep(msgspec.Struct, frozen=True, kw_only=True):
     """One sequence's share of a step: compute `token_ids` at positions `start`, `start + 1`, …
 
-    `block_table` covers at least positions 0 .. start + len(token_ids) - 1, 16 tokens a block. With
-    `sample` the logits after the last token give the next one; without it the chunk ends inside the prompt.
-    `prompt_logprobs` asks, for each computed position whose next token is known, for that token's
+    `token_ids` None stands for one token: the one that the step launched before this samples for this
+    sequence. Only runners with `lookahead` are given it.
+
+    `block_table` covers at least positions 0 .. start + tokens - 1, 16 tokens a block. From one step to the
+    next it only grows at its end, until the sequence loses its seat and `preemptions` goes up: then all of
+    it is new. It may be a list that grows while the step is in flight; what was there never changes.
+
+    With `sample` the logits after the last token give the next one; without it the chunk ends inside the
+    prompt. `prompt_logprobs` asks, for each computed position whose next token is known, for that token's
     log-probability; `next_prompt_token` is the token after the chunk when it is still the prompt's.
 
-    `history` comes with the step that ends a prefill, where the sampling penalises: the tokens up to the one
-    that this step samples. From there on the runner keeps it itself, token by token as the sequence decodes;
-    a preempted sequence is prefilled again and its history told anew.
+    `history` comes with the step that ends a prefill, and with the first after a step that raised, where the
+    sampling penalises: the tokens up to the one that this step samples. From there on the runner keeps it
+    itself, token by token as the sequence decodes; a preempted sequence is prefilled again and its history
+    told anew.
     """
 
     sequence_id: int
-    token_ids: tuple[int, ...]
+    token_ids: tuple[int, ...] | None
     start: int
-    block_table: tuple[int, ...]
+    block_table: Sequence[int]
     sample: bool
     sampling: Sampling
     prompt_logprobs: int | None = None
     next_prompt_token: int | None = None
     history: History | None = None
+    preemptions: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens the sequence computes in this step."""
+        return 1 if self.token_ids is None else len(self.token_ids)
 
 
 class StepPlan(msgspec.Struct, frozen=True):
@@ -87,14 +100,14 @@ class StepPlan(msgspec.Struct, frozen=True):
     @property
     def batch_tokens(self) -> int:
         """Tokens that the step computes."""
-        return sum(len(sequence.token_ids) for sequence in self.sequences)
+        return sum(sequence.tokens for sequence in self.sequences)
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True):
     """Log-probability of one token and of the likeliest ones at its position (natural logarithm).
 
-    Taken from the model's own distribution, before temperature, min-p, top-k and top-p; for a generated token
-    after logit bias, barred tokens and penalties, for a prompt's token without these.
+    Taken from the model's own distribution, before temperature, top-k and top-p; for a generated token after
+    logit bias, for a prompt's token without it.
     """
 
     token_id: int
@@ -120,21 +133,56 @@ def no_progress() -> None:
     """Nobody waits for news."""
 
 
+class Pending(Protocol):
+    """A step that was launched."""
+
+    def results(self, progress: Progress = no_progress) -> Sequence[SequenceResult]:
+        """One result for each sequence of the plan, in its order; waits until they are computed.
+
+        Asked for once at most, and in the order of the launches. `progress` is called after each part of a
+        long step.
+        """
+        ...
+
+
 class Runner(Protocol):
-    """Owns the weights and the KV memory; everything else is values."""
+    """Owns the weights and the KV memory; everything else is values.
+
+    Steps are computed one after the other in the order of their launches. Computing a step again gives the
+    same. When `launch` or `results` raises, nobody asks for the other steps in flight any more, and the next
+    step names all its tokens; so what a runner keeps of a sequence between steps must be given up then.
+    """
 
     @property
     def num_blocks(self) -> int:
         """Blocks in the KV pool."""
         ...
 
-    def execute(self, plan: StepPlan, progress: Progress = no_progress) -> Sequence[SequenceResult]:
-        """Compute the step; one result for each sequence of the plan, in its order.
+    @property
+    def lookahead(self) -> bool:
+        """Whether a step may be planned and launched while the one before is computed."""
+        ...
 
-        Computing a step again gives the same. `progress` is called after each part of a long step.
-        """
+    def launch(self, plan: StepPlan, progress: Progress = no_progress) -> Pending:
+        """Begin to compute the step. With `lookahead` one other step may be in flight, without it none."""
         ...
 
 
+class Deferred:
+    """A step that is computed only when its results are asked for: what `launch` gives without lookahead."""
+
+    def __init__(self, compute: Callable[[StepPlan, Progress], Sequence[SequenceResult]], plan: StepPlan) -> None:
+        self._compute, self._plan = compute, plan
+
+    def results(self, progress: Progress = no_progress) -> Sequence[SequenceResult]:
+        """See `Pending`."""
+        return self._compute(self._plan, progress)
+
+
+def execute(runner: Runner, plan: StepPlan, progress: Progress = no_progress) -> Sequence[SequenceResult]:
+    """Launch a step and wait for it; no other may be in flight."""
+    return runner.launch(plan, progress).results(progress)
+
+
 class RunnerBroken(Exception):
-    """The runner can compute nothing any more; any other exception of `execute` costs that step alone."""
+    """The runner can compute nothing any more; any other exception costs the steps in flight alone."""

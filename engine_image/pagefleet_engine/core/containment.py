@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pagefleet_engine.core.channel import ChannelClosed
-from pagefleet_engine.steps import Progress, Runner, RunnerBroken, SequenceResult, SequenceStep, StepPlan
+from pagefleet_engine.steps import Progress, Runner, RunnerBroken, SequenceResult, SequenceStep, StepPlan, execute
 
 BROKEN_IN_A_ROW_LIMIT = 3
 
@@ -64,7 +64,7 @@ class Containment:
 
     def _attempt(self, plan: StepPlan, progress: Progress) -> Sequence[SequenceResult] | _Fault:
         try:
-            results = self._runner.execute(plan, progress)
+            results = execute(self._runner, plan, progress)
             _require_answers(plan, results)
         except (RunnerBroken, ChannelClosed):
             raise

@@ -19,7 +19,7 @@ from pagefleet_engine.core.channel import ChannelClosed, CoreChannel
 from pagefleet_engine.core.loop import HEARTBEAT_INTERVAL_S, CoreLoop
 from pagefleet_engine.scheduler.admission import Capacity, answer_room
 from pagefleet_engine.scheduler.fcfs import Scheduler
-from pagefleet_engine.steps import Runner, RunnerBroken, Sampling
+from pagefleet_engine.steps import Runner, RunnerBroken, Sampling, execute
 from pagefleet_engine.wire import CoreFailed, CoreReady, StepReport, Submit
 
 PROCESS_TITLE = "pagefleet-engine: core"
@@ -139,7 +139,7 @@ def make_first_tokens(runner: Runner, capacity: Capacity) -> None:
         )
     )
     while (plan := scheduler.schedule()) is not None:
-        scheduler.complete(plan, runner.execute(plan))
+        scheduler.complete(plan, execute(runner, plan))
     for event in scheduler.drain_events():
         if event.error is not None:
             raise RunnerBroken(f"no first token: {event.error}")

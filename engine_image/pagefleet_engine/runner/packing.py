@@ -15,20 +15,20 @@ GROUP_COST_TOKENS = 384
 
 
 def pack(sequences: Sequence[SequenceStep]) -> PackedStep:
-    """Flat arrays of a step; decodes come first, longest first, then prefill chunks in plan order."""
+    """Flat arrays of a step that names all its tokens: decodes, longest first, then prefill chunks in plan order."""
     decoding = sorted(
-        (index for index, sequence in enumerate(sequences) if len(sequence.token_ids) == 1),
+        (index for index, sequence in enumerate(sequences) if sequence.tokens == 1),
         key=lambda index: -sequences[index].start,
     )
-    prefilling = [index for index, sequence in enumerate(sequences) if len(sequence.token_ids) > 1]
+    prefilling = [index for index, sequence in enumerate(sequences) if sequence.tokens > 1]
     chunks, first_row = [], len(decoding)
     for index in prefilling:
         chunks.append(_chunk(sequences[index], first_row))
         first_row += chunks[-1].tokens
     decodes = [sequences[index] for index in decoding]
     order = (*decoding, *prefilling)
-    token_ids = [token for index in order for token in sequences[index].token_ids]
-    counts = [len(sequences[index].token_ids) for index in order]
+    token_ids = [token for index in order for token in sequences[index].token_ids or ()]
+    counts = [sequences[index].tokens for index in order]
     starts = np.array([sequence.start for sequence in decodes], np.int64)
     tails = [sequence.block_table[sequence.start // BLOCK_TOKENS] for sequence in decodes]
     decode_slots = np.array(tails, np.int64) * BLOCK_TOKENS + starts % BLOCK_TOKENS
@@ -79,7 +79,7 @@ def _group(decodes: Sequence[SequenceStep], first_row: int) -> DecodeGroup:
 
 
 def _chunk(sequence: SequenceStep, first_row: int) -> PrefillChunk:
-    tokens = len(sequence.token_ids)
+    tokens = sequence.tokens
     used = blocks_for(sequence.start + tokens)
     return PrefillChunk(first_row, tokens, sequence.start, np.array(sequence.block_table[:used], np.int64))
 

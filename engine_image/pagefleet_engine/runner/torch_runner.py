@@ -9,9 +9,10 @@ import torch
 
 from pagefleet_engine.models.decoder import Decoder
 from pagefleet_engine.runner import sampler
-from pagefleet_engine.runner.histories import Histories
 from pagefleet_engine.runner.packing import pack
 from pagefleet_engine.steps import (
+    Deferred,
+    Pending,
     Progress,
     SequenceResult,
     SequenceStep,
@@ -31,7 +32,6 @@ class TorchRunner:
     def __init__(self, decoder: Decoder, num_blocks: int) -> None:
         """Takes the decoder over and makes its KV memory."""
         self._decoder, self._num_blocks = decoder, num_blocks
-        self._histories = Histories()
         decoder.allocate(num_blocks)
 
     @property
@@ -39,13 +39,21 @@ class TorchRunner:
         """Blocks in the KV pool."""
         return self._num_blocks
 
-    def execute(self, plan: StepPlan, progress: Progress = no_progress) -> Sequence[SequenceResult]:
+    @property
+    def lookahead(self) -> bool:
+        """It computes in the thread that asks, so nothing can be planned meanwhile."""
+        return False
+
+    def launch(self, plan: StepPlan, progress: Progress = no_progress) -> Pending:
+        """A step that `compute` computes once its results are asked for."""
+        return Deferred(self.compute, plan)
+
+    def compute(self, plan: StepPlan, progress: Progress = no_progress) -> Sequence[SequenceResult]:
         """Compute the step; one result for each sequence of the plan, in its order.
 
         A sequence that cannot be computed (a token or bias outside the vocabulary, numbers that are not
         finite) gets a `failure`; the others are not touched by it.
         """
-        self._histories.follow(plan.sequences)
         results = {
             step.sequence_id: _failed(step, reason)
             for step in plan.sequences
@@ -58,16 +66,14 @@ class TorchRunner:
 
     def _refusal(self, step: SequenceStep) -> str | None:
         vocabulary = self._decoder.config.vocab_size
+        if step.token_ids is None:
+            return "the step names no tokens, and this runner computes one step at a time"
         if max(step.token_ids) >= vocabulary or min(step.token_ids) < 0:
             return f"a token id is outside the vocabulary of {vocabulary}"
         if step.next_prompt_token is not None and not 0 <= step.next_prompt_token < vocabulary:
             return f"a prompt token is outside the vocabulary of {vocabulary}"
         if any(not 0 <= token_id < vocabulary for token_id, _ in step.sampling.logit_bias):
             return f"logit_bias names a token outside the vocabulary of {vocabulary}"
-        if any(not 0 <= token_id < vocabulary for token_id in step.sampling.barred_token_ids):
-            return f"a stop token is outside the vocabulary of {vocabulary}"
-        if step.sample and step.sampling.penalises and self._histories.past(step) is None:
-            return "its earlier tokens, which the sampling penalises, are not known"
         return None
 
     def _compute(self, sequences: Sequence[SequenceStep], progress: Progress) -> list[SequenceResult]:
@@ -81,7 +87,7 @@ class TorchRunner:
         results = []
         for step, row, is_finite in zip(steps, packed.last_rows.tolist(), finite, strict=True):
             choice = choices.get(step.sequence_id)
-            scored = self._prompt_logprobs(step, hidden[row + 1 - len(step.token_ids) : row + 1], progress)
+            scored = self._prompt_logprobs(step, hidden[row + 1 - step.tokens : row + 1], progress)
             if not is_finite or scored is None or (choice is not None and choice.token_id is None):
                 self._scrub(step)
                 results.append(_failed(step, "the model's numbers for this sequence are not finite"))
@@ -104,12 +110,9 @@ class TorchRunner:
         if not rows:
             return {}
         logits = self._decoder.logits(last if len(rows) == len(steps) else last[rows])
-        draws = [self._draw(steps[row]) for row in rows]
+        draws = [sampler.Draw(steps[row].sampling, steps[row].start + steps[row].tokens) for row in rows]
         chosen = sampler.choose(logits, draws)
         return {steps[row].sequence_id: choice for row, choice in zip(rows, chosen, strict=True)}
-
-    def _draw(self, step: SequenceStep) -> sampler.Draw:
-        return sampler.Draw(step.sampling, step.start + len(step.token_ids), self._histories.past(step))
 
     def _prompt_logprobs(
         self, step: SequenceStep, rows: torch.Tensor, progress: Progress
@@ -117,7 +120,7 @@ class TorchRunner:
         """Those that the step asks for, or None when they are no numbers."""
         if step.prompt_logprobs is None:
             return ()
-        following = [*step.token_ids[1:]]
+        following = [*(step.token_ids or ())[1:]]
         if step.next_prompt_token is not None:
             following.append(step.next_prompt_token)
         result: list[TokenLogprobs] = []

@@ -169,7 +169,7 @@ class Scheduler:
         for sequence in self._prefilling:
             step = sequence.prefill_step(budget)
             steps.append(step)
-            budget -= len(step.token_ids)
+            budget -= step.tokens
         return budget
 
     def _make_room(self, sequence: Sequence) -> bool:
@@ -211,7 +211,7 @@ class Scheduler:
             self._seat(sequence, cached)
             step = sequence.prefill_step(budget)
             steps.append(step)
-            budget -= len(step.token_ids)
+            budget -= step.tokens
 
     def _headroom_blocks(self, sequence: Sequence, seated: int) -> int:
         """Blocks that must stay available when `sequence` takes its seat, so that it keeps it.
@@ -252,7 +252,7 @@ class Scheduler:
             self._leave(sequence)
 
     def _prefilled(self, sequence: Sequence, step: SequenceStep, result: SequenceResult) -> None:
-        sequence.computed = step.start + len(step.token_ids)
+        sequence.computed = step.start + step.tokens
         sequence.table.publish(sequence.token_ids, sequence.computed)
         self._books.computed(sequence)
         prompt_logprobs = sequence.take_prompt_logprobs(step, result)

@@ -103,7 +103,7 @@ class Sequence:
         if step.prompt_logprobs is None:
             return ()
         told = self.scored_prompt_tokens - step.start - 1
-        self.scored_prompt_tokens = min(step.start + len(step.token_ids) + 1, self.prompt_tokens)
+        self.scored_prompt_tokens = min(step.start + step.tokens + 1, self.prompt_tokens)
         return result.prompt_logprobs[told:]
 
     def append(self, token_id: int) -> str | None:

@@ -11,7 +11,15 @@ from itertools import pairwise
 from zlib import crc32
 
 from pagefleet_api.sizing import BLOCK_TOKENS
-from pagefleet_engine.steps import Progress, SequenceResult, SequenceStep, StepPlan, TokenLogprobs, no_progress
+from pagefleet_engine.steps import (
+    Deferred,
+    Progress,
+    SequenceResult,
+    SequenceStep,
+    StepPlan,
+    TokenLogprobs,
+    no_progress,
+)
 
 VOCAB_SIZE = 997
 
@@ -68,7 +76,16 @@ class ChainRunner:
         """Blocks in the pool."""
         return self._num_blocks
 
-    def execute(self, plan: StepPlan, progress: Progress = no_progress) -> list[SequenceResult]:
+    @property
+    def lookahead(self) -> bool:
+        """One step at a time."""
+        return False
+
+    def launch(self, plan: StepPlan, progress: Progress = no_progress) -> Deferred:
+        """Computed when the results are asked for."""
+        return Deferred(self.compute, plan)
+
+    def compute(self, plan: StepPlan, progress: Progress) -> list[SequenceResult]:
         """Compute the step."""
         self.steps += 1
         return [self._compute(step) for step in plan.sequences]

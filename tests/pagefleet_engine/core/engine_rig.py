@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from pagefleet_engine.scheduler.admission import Capacity
 from pagefleet_engine.scheduler.fcfs import Scheduler
-from pagefleet_engine.steps import Sampling, StepPlan, TokenLogprobs
+from pagefleet_engine.steps import Sampling, StepPlan, TokenLogprobs, execute
 from pagefleet_engine.wire import Submit, TokenEvent
 from tests.pagefleet_engine.core.chain_runner import VOCAB_SIZE, ChainRunner
 
@@ -77,14 +77,14 @@ class Rig:
             for step in plan.sequences:
                 # Starting again from an earlier position shows a preemption.
                 self.preemptions[step.sequence_id] += step.start < self._reached.get(step.sequence_id, 0)
-                self._reached[step.sequence_id] = step.start + len(step.token_ids)
+                self._reached[step.sequence_id] = step.start + step.tokens
         return plan
 
     def step(self) -> bool:
         """One round; False when nothing was computed."""
         plan = self.plan()
         if plan is not None:
-            self.scheduler.complete(plan, self.runner.execute(plan))
+            self.scheduler.complete(plan, execute(self.runner, plan))
         self.read_events()
         self.verify()
         return plan is not None

@@ -5,7 +5,7 @@ import time
 
 from pagefleet_api.launch import Launch
 from pagefleet_engine.core.run import LoadedRunner, StartImpossible, serve_core
-from pagefleet_engine.steps import Progress, RunnerBroken, SequenceResult, StepPlan, no_progress
+from pagefleet_engine.steps import Progress, RunnerBroken, SequenceResult, StepPlan
 from tests.pagefleet_engine.core.chain_runner import VOCAB_SIZE, ChainRunner
 
 POISON_TOKEN = 666
@@ -22,17 +22,17 @@ class ScriptedRunner(ChainRunner):
         self._mute = mute
         self._step_s = 0.05 if paced else 0.0
 
-    def execute(self, plan: StepPlan, progress: Progress = no_progress) -> list[SequenceResult]:
+    def compute(self, plan: StepPlan, progress: Progress) -> list[SequenceResult]:
         """Compute the step."""
         time.sleep(self._step_s)
-        if any(POISON_TOKEN in step.token_ids for step in plan.sequences):
+        if any(POISON_TOKEN in (step.token_ids or ()) for step in plan.sequences):
             raise RunnerBroken("the GPU has gone")
         if self._mute:
             return [
                 SequenceResult(sequence_id=step.sequence_id, token_id=None, failure="logits are not finite")
                 for step in plan.sequences
             ]
-        return super().execute(plan, progress)
+        return super().compute(plan, progress)
 
 
 def load(launch: Launch, behaviour: str) -> LoadedRunner:

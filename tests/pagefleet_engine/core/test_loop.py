@@ -11,7 +11,7 @@ from pagefleet_engine.core.containment import BROKEN_IN_A_ROW_LIMIT
 from pagefleet_engine.core.loop import CoreLoop
 from pagefleet_engine.scheduler.admission import Capacity
 from pagefleet_engine.scheduler.fcfs import Scheduler
-from pagefleet_engine.steps import Progress, RunnerBroken, SequenceResult, StepPlan, no_progress
+from pagefleet_engine.steps import Progress, RunnerBroken, SequenceResult, StepPlan
 from pagefleet_engine.wire import Abort, StepReport
 from tests.pagefleet_engine.core.api_side import ApiSide
 from tests.pagefleet_engine.core.chain_runner import VOCAB_SIZE, ChainRunner, expected_answer
@@ -32,16 +32,16 @@ class FaultyRunner(ChainRunner):
         self.parts = 0
         self.executed = 0
 
-    def execute(self, plan: StepPlan, progress: Progress = no_progress) -> list[SequenceResult]:
+    def compute(self, plan: StepPlan, progress: Progress) -> list[SequenceResult]:
         self.executed += 1
         if self.faults:
             raise self.faults.pop(0)
-        if any(self.poison.intersection(step.token_ids) for step in plan.sequences):
+        if any(self.poison.intersection(step.token_ids or ()) for step in plan.sequences):
             raise IndexError("index out of range in self")
         for _ in range(self.parts):
             progress()
-        results = super().execute(plan)
-        swallowed = [bool(self.swallowed.intersection(step.token_ids)) for step in plan.sequences]
+        results = super().compute(plan, progress)
+        swallowed = [bool(self.swallowed.intersection(step.token_ids or ())) for step in plan.sequences]
         return [result for result, gone in zip(results, swallowed, strict=True) if not gone]
 
 

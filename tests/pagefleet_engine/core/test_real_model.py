@@ -8,7 +8,7 @@ from pagefleet_api.launch import Launch
 from pagefleet_engine.core.run import LoadedRunner
 from pagefleet_engine.scheduler.admission import Capacity
 from pagefleet_engine.scheduler.fcfs import Scheduler
-from pagefleet_engine.steps import Sampling
+from pagefleet_engine.steps import Sampling, execute
 from pagefleet_engine.wire import Submit, TokenEvent
 from tests.pagefleet_engine.tiny_model import write_tiny_model
 
@@ -38,7 +38,7 @@ def run(loaded: LoadedRunner, submits: list[Submit], max_num_batched_tokens: int
     for submit in submits:
         scheduler.submit(submit)
     while (plan := scheduler.schedule()) is not None:
-        scheduler.complete(plan, loaded.runner.execute(plan))
+        scheduler.complete(plan, execute(loaded.runner, plan))
     assert scheduler.check() == (0, ())
     return list(scheduler.drain_events()), scheduler.snapshot().preemptions_total
 

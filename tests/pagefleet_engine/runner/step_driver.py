@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pagefleet_api.sizing import blocks_for
-from pagefleet_engine.steps import History, Runner, Sampling, SequenceResult, SequenceStep, StepPlan
+from pagefleet_engine.steps import Runner, Sampling, SequenceResult, SequenceStep, StepPlan, execute
 
 GREEDY = Sampling(seed=0, temperature=0.0)
 
@@ -35,7 +35,6 @@ class DrivenSequence:
         """The next `limit` tokens that are not computed yet, or all of them."""
         end = len(self.tokens) if limit is None else min(self.computed + limit, len(self.tokens))
         more = end < len(self.tokens)
-        tells = self.sampling.penalises and not more and (self.computed == 0 or end - self.computed > 1)
         return SequenceStep(
             sequence_id=self.sequence_id,
             token_ids=tuple(self.tokens[self.computed : end]),
@@ -45,7 +44,6 @@ class DrivenSequence:
             sampling=self.sampling,
             prompt_logprobs=self.prompt_logprobs,
             next_prompt_token=self.tokens[end] if more else None,
-            history=History(tuple(self.tokens), self.prompt_length) if tells else None,
         )
 
 
@@ -72,12 +70,12 @@ def advance(runner: Runner, steps: Iterable[tuple[DrivenSequence, int | None]]) 
     """Execute one step of these sequences, each limited to some tokens, and keep what it gave."""
     chosen = list(steps)
     plan = StepPlan(tuple(sequence.step(limit) for sequence, limit in chosen))
-    results = runner.execute(plan)
+    results = execute(runner, plan)
     assert [result.sequence_id for result in results] == [step.sequence_id for step in plan.sequences]
     for (sequence, _), step, result in zip(chosen, plan.sequences, results, strict=True):
         assert result.failure is None, result.failure
         assert (result.token_id is not None) == step.sample
-        sequence.computed += len(step.token_ids)
+        sequence.computed += step.tokens
         sequence.results.append(result)
         if result.token_id is not None:
             sequence.tokens.append(result.token_id)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from pagefleet_engine.models.config_files import read_config
+from pagefleet_engine.models.config import read_config
 from pagefleet_engine.models.source import resolve
 from pagefleet_engine.runner import sampler
 from pagefleet_engine.runner.sampler import Draw, choose
 from pagefleet_engine.runner.torch_runner import TorchRunner
-from pagefleet_engine.steps import MIN_TEMPERATURE, Sampling, SequenceResult, SequenceStep, StepPlan
+from pagefleet_engine.steps import MIN_TEMPERATURE, Sampling, SequenceResult, SequenceStep, StepPlan, execute
 from tests.pagefleet_engine.runner import references
 from tests.pagefleet_engine.tiny_model import write_tiny_model
 
@@ -131,13 +131,13 @@ def test_hostile_requests_of_a_step_leave_the_others_their_answers(runner: Torch
                 prompt = (*prompt[:-1], dice.choice((VOCABULARY, -1, 2**40)))
             scored = dice.choice(COUNTS)
             steps.append(step(number, prompt, hostile(dice), scored, next_prompt_token=dice.choice((None, 3, 999, -1))))
-        results = runner.execute(StepPlan(tuple(steps)))
+        results = execute(runner, StepPlan(tuple(steps)))
         assert [result.sequence_id for result in results] == list(range(9))
         for result in results:
             assert (result.token_id is None) == (result.failure is not None)
             assert result.token_id is None or 0 <= result.token_id < VOCABULARY
         for number in (0, 3, 6):
-            assert_same(results[number], runner.execute(StepPlan((steps[number],)))[0])
+            assert_same(results[number], execute(runner, StepPlan((steps[number],)))[0])
     assert all(memory.isfinite().all() for memory in runner._decoder._memory)
 
 
@@ -159,15 +159,15 @@ def test_prompt_logprobs_that_are_no_numbers_fail_their_sequence(runner: TorchRu
     with torch.inference_mode():
         head[5] = math.inf
     try:
-        [result] = runner.execute(StepPlan((inside,)))
+        [result] = execute(runner, StepPlan((inside,)))
     finally:
         with torch.inference_mode():
             head[5] = kept
     assert result.failure == "the model's numbers for this sequence are not finite"
-    assert runner.execute(StepPlan((inside,)))[0].failure is None
+    assert execute(runner, StepPlan((inside,)))[0].failure is None
 
 
 def test_a_runner_tells_its_progress_between_layers_and_pieces_of_a_prompt(runner: TorchRunner) -> None:
     told: list[None] = []
-    runner.execute(StepPlan((step(1, (1, 2, 3), Sampling(seed=0), 1),)), lambda: told.append(None))
+    execute(runner, StepPlan((step(1, (1, 2, 3), Sampling(seed=0), 1),)), lambda: told.append(None))
     assert len(told) == 2 * runner._decoder.config.layers + 2

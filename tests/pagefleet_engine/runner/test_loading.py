@@ -10,17 +10,15 @@ from safetensors.torch import load_file, save_file
 
 from pagefleet_api.launch import Launch
 from pagefleet_engine import core_process
-from pagefleet_engine.models.config_files import read_config
-from pagefleet_engine.models.config_gguf import from_gguf
+from pagefleet_engine.models.config import from_gguf, read_config
 from pagefleet_engine.models.errors import ModelBroken, ModelNotFound, ModelUnsupported
 from pagefleet_engine.models.gguf import Gguf
 from pagefleet_engine.models.source import GgufModel, resolve
-from pagefleet_engine.models.tensor_names import expected_shapes
-from pagefleet_engine.models.weights import open_weights
+from pagefleet_engine.models.weights import expected_shapes, open_weights
 from pagefleet_engine.runner import loading, probe
 from pagefleet_engine.runner.errors import LaunchImpossible
 from pagefleet_engine.runner.probe import ProbeTimes, faster_dtype
-from pagefleet_engine.steps import Sampling, SequenceStep, StepPlan
+from pagefleet_engine.steps import Sampling, SequenceStep, StepPlan, execute
 from tests.pagefleet_engine.models import gguf_files
 from tests.pagefleet_engine.tiny_model import write_tiny_model
 
@@ -49,13 +47,13 @@ def test_a_folder_becomes_a_runner(folder: Path, dtype: str, caplog: pytest.LogC
     weights = sum(np.prod(shape) for shape in expected_shapes(read_config(resolve(launch.model))).values())
     assert loaded.memory_bytes["weights"] == weights * element_bytes
     assert ("dtype_measured" in caplog.text) == (dtype == "auto")
-    assert loaded.runner.execute(FIRST_STEP)[0].failure is None
+    assert execute(loaded.runner, FIRST_STEP)[0].failure is None
 
 
 def test_a_gguf_file_becomes_a_runner(tmp_path: Path) -> None:
     path = gguf_files.write(tmp_path / "m.gguf", gguf_files.llama_metadata(), gguf_files.llama_tensors())
     loaded = loading.load(Launch(model=f"file://{path}", dtype="float32", num_kv_blocks=2))
-    assert loaded.runner.execute(FIRST_STEP)[0].failure is None
+    assert execute(loaded.runner, FIRST_STEP)[0].failure is None
 
 
 def test_llama_cpps_row_order_is_undone(tmp_path: Path) -> None:

@@ -32,9 +32,9 @@ def test_every_token_lands_in_its_own_place(plan: list[SequenceStep]) -> None:
     rows = 0
     for index, last_row in zip(packed.order, packed.last_rows.tolist(), strict=True):
         step = plan[index]
-        own = slice(rows, rows + len(step.token_ids))
-        positions = range(step.start, step.start + len(step.token_ids))
-        assert packed.token_ids[own].tolist() == list(step.token_ids)
+        own = slice(rows, rows + step.tokens)
+        positions = range(step.start, step.start + step.tokens)
+        assert packed.token_ids[own].tolist() == list(step.token_ids or ())
         assert packed.positions[own].tolist() == list(positions)
         slots = [step.block_table[p // BLOCK_TOKENS] * BLOCK_TOKENS + p % BLOCK_TOKENS for p in positions]
         assert packed.slots[own].tolist() == slots

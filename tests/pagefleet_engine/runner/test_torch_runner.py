@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from pagefleet_engine.models.config_files import read_config
+from pagefleet_engine.models.config import read_config
 from pagefleet_engine.models.source import resolve
 from pagefleet_engine.runner.torch_runner import TorchRunner
-from pagefleet_engine.steps import Sampling, SequenceResult, SequenceStep, StepPlan
+from pagefleet_engine.steps import Sampling, SequenceResult, SequenceStep, StepPlan, execute
 from tests.pagefleet_engine.runner import references, step_driver
 from tests.pagefleet_engine.tiny_model import write_tiny_model
 
@@ -84,21 +84,21 @@ def step(sequence_id: int, token_ids: tuple[int, ...], block: int, sampling: Sam
 
 def test_tokens_and_biases_outside_the_vocabulary_fail_their_sequence_alone(runner: TorchRunner) -> None:
     good = step(1, (5, 6, 7), 1)
-    alone = runner.execute(StepPlan((good,)))[0]
+    alone = execute(runner, StepPlan((good,)))[0]
     biased = Sampling(seed=0, logit_bias=((266, 1.0),))
     plan = StepPlan((step(2, (1, 266), 2), good, step(3, (-1,), 3), step(4, (1,), 4, biased)))
-    results = runner.execute(plan)
+    results = execute(runner, plan)
     assert [result.sequence_id for result in results] == [2, 1, 3, 4]
     assert results[1] == alone
     assert [result.failure is None for result in results] == [False, True, False, False]
     assert "outside the vocabulary of 266" in (results[0].failure or "")
     assert "logit_bias" in (results[3].failure or "")
-    assert all(result.failure for result in runner.execute(StepPlan((step(2, (999,), 2),))))
+    assert all(result.failure for result in execute(runner, StepPlan((step(2, (999,), 2),))))
 
 
 def test_numbers_that_are_not_finite_fail_their_sequence_alone_and_leave_nothing_behind(runner: TorchRunner) -> None:
     good, bad = step(1, (5, 6, 7), 1), step(2, (9, 10), 2)
-    expected = runner.execute(StepPlan((good,)))[0]
+    expected = execute(runner, StepPlan((good,)))[0]
     embedding = runner._decoder._embedding
     kept = embedding[9].clone()
     with torch.inference_mode():
@@ -106,7 +106,7 @@ def test_numbers_that_are_not_finite_fail_their_sequence_alone_and_leave_nothing
     try:
         one_each = [step(1, (5,), 1), step(2, (9,), 2)]
         for plan in (StepPlan((good, bad)), StepPlan((bad, good)), StepPlan(tuple(one_each))):
-            results = {result.sequence_id: result for result in runner.execute(plan)}
+            results = {result.sequence_id: result for result in execute(runner, plan)}
             assert results[1].failure is None
             assert results[2].failure == "the model's numbers for this sequence are not finite"
             assert results[2].token_id is None
@@ -114,12 +114,12 @@ def test_numbers_that_are_not_finite_fail_their_sequence_alone_and_leave_nothing
             sequence_id=3, token_ids=(9, 10), start=0, block_table=(4,), sample=False, sampling=Sampling(seed=0),
             next_prompt_token=1,
         )  # fmt: skip
-        assert runner.execute(StepPlan((inside_the_prompt,)))[0].failure is not None
+        assert execute(runner, StepPlan((inside_the_prompt,)))[0].failure is not None
     finally:
         with torch.inference_mode():
             embedding[9] = kept
     for block in (2, 4):
-        moved = runner.execute(StepPlan((step(1, (5, 6, 7), block),)))[0]
+        moved = execute(runner, StepPlan((step(1, (5, 6, 7), block),)))[0]
         assert moved.token_id == expected.token_id
     assert all(memory.isfinite().all() for memory in runner._decoder._memory)
 
@@ -146,4 +146,4 @@ def test_prompt_logprobs_are_those_of_the_whole_prompt_in_any_chunks(runner: Tor
 
 
 def test_no_prompt_logprobs_are_made_unless_asked_for(runner: TorchRunner) -> None:
-    assert runner.execute(StepPlan((step(1, (5, 6, 7), 1),)))[0].prompt_logprobs == ()
+    assert execute(runner, StepPlan((step(1, (5, 6, 7), 1),)))[0].prompt_logprobs == ()

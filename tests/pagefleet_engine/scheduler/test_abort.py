@@ -2,7 +2,7 @@
 
 import pytest
 
-from pagefleet_engine.steps import SequenceResult
+from pagefleet_engine.steps import SequenceResult, execute
 from tests.pagefleet_engine.core.chain_runner import expected_answer
 from tests.pagefleet_engine.core.engine_rig import Rig, submit
 
@@ -46,7 +46,7 @@ def test_results_for_a_request_that_was_aborted_meanwhile_are_ignored() -> None:
     plan = rig.plan()
     assert plan is not None
     rig.scheduler.abort([1])
-    rig.scheduler.complete(plan, rig.runner.execute(plan))
+    rig.scheduler.complete(plan, execute(rig.runner, plan))
     rig.run()
     assert rig.ends[1].finish_reason == "abort"
     assert 1 not in rig.tokens

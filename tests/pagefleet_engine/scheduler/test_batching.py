@@ -8,7 +8,7 @@ from tests.pagefleet_engine.core.engine_rig import Rig, submit
 
 def shape(rig: Rig) -> list[list[tuple[int, int]]]:
     """For each step the sequences with their token counts."""
-    return [[(step.sequence_id, len(step.token_ids)) for step in plan.sequences] for plan in rig.plans]
+    return [[(step.sequence_id, step.tokens) for step in plan.sequences] for plan in rig.plans]
 
 
 def test_decodes_come_first_then_running_prefills_then_new_requests() -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pagefleet_engine.scheduler.fcfs import RESERVE_AFTER_PREEMPTIONS
+from pagefleet_engine.steps import execute
 from pagefleet_engine.wire import Submit
 from tests.pagefleet_engine.core.chain_runner import expected_answer, expected_prompt_logprobs
 from tests.pagefleet_engine.core.engine_rig import Rig, submit
@@ -35,7 +36,7 @@ def assert_harmless(rig: Rig) -> None:
     if plan is None:
         assert rig.scheduler.snapshot().blocks_used == rig.runner.num_blocks
     else:
-        rig.runner.execute(plan)
+        execute(rig.runner, plan)
 
 
 def assert_right(rig: Rig, request: Submit) -> None:
@@ -80,7 +81,7 @@ def play(dice: random.Random, operations: int, *, aborts: bool = True) -> Rig:
                 continue
             rig.runner.failing = set(dice.sample(range(len(requests)), k=dice.choice((0, 0, 1))))
             rig.scheduler.abort(dice.choices(range(len(requests)), k=2))
-            results = rig.runner.execute(plan)
+            results = execute(rig.runner, plan)
             if dice.random() < 0.2:
                 results = [replace(result, token_id=None, failure="the step failed") for result in results]
             rig.scheduler.complete(plan, results)
