@@ -106,8 +106,8 @@ class StepPlan(msgspec.Struct, frozen=True):
 class TokenLogprobs(msgspec.Struct, frozen=True):
     """Log-probability of one token and of the likeliest ones at its position (natural logarithm).
 
-    Taken from the model's own distribution, before temperature, top-k and top-p; for a generated token after
-    logit bias, for a prompt's token without it.
+    Taken from the model's own distribution, before temperature, min-p, top-k and top-p; for a generated token
+    after logit bias, barred tokens and penalties, for a prompt's token without these.
     """
 
     token_id: int

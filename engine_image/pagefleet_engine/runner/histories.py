@@ -47,7 +47,7 @@ class Histories:
             if step.history is not None:
                 past = Past(step.history.token_ids, step.history.prompt_tokens)
             elif past is not None:
-                past.token_ids[step.start :] = step.token_ids
+                past.token_ids[step.start :] = step.token_ids or ()
             if past is not None and step.sampling.penalises:
                 self._pasts[step.sequence_id] = past
         while len(self._pasts) > self._largest_plan:

@@ -9,6 +9,7 @@ import torch
 
 from pagefleet_engine.models.decoder import Decoder
 from pagefleet_engine.runner import sampler
+from pagefleet_engine.runner.histories import Histories
 from pagefleet_engine.runner.packing import pack
 from pagefleet_engine.steps import (
     Deferred,
@@ -32,6 +33,7 @@ class TorchRunner:
     def __init__(self, decoder: Decoder, num_blocks: int) -> None:
         """Takes the decoder over and makes its KV memory."""
         self._decoder, self._num_blocks = decoder, num_blocks
+        self._histories = Histories()
         decoder.allocate(num_blocks)
 
     @property
@@ -54,6 +56,7 @@ class TorchRunner:
         A sequence that cannot be computed (a token or bias outside the vocabulary, numbers that are not
         finite) gets a `failure`; the others are not touched by it.
         """
+        self._histories.follow(plan.sequences)
         results = {
             step.sequence_id: _failed(step, reason)
             for step in plan.sequences
@@ -74,6 +77,10 @@ class TorchRunner:
             return f"a prompt token is outside the vocabulary of {vocabulary}"
         if any(not 0 <= token_id < vocabulary for token_id, _ in step.sampling.logit_bias):
             return f"logit_bias names a token outside the vocabulary of {vocabulary}"
+        if any(not 0 <= token_id < vocabulary for token_id in step.sampling.barred_token_ids):
+            return f"a stop token is outside the vocabulary of {vocabulary}"
+        if step.sample and step.sampling.penalises and self._histories.past(step) is None:
+            return "its earlier tokens, which the sampling penalises, are not known"
         return None
 
     def _compute(self, sequences: Sequence[SequenceStep], progress: Progress) -> list[SequenceResult]:
@@ -110,9 +117,12 @@ class TorchRunner:
         if not rows:
             return {}
         logits = self._decoder.logits(last if len(rows) == len(steps) else last[rows])
-        draws = [sampler.Draw(steps[row].sampling, steps[row].start + steps[row].tokens) for row in rows]
+        draws = [self._draw(steps[row]) for row in rows]
         chosen = sampler.choose(logits, draws)
         return {steps[row].sequence_id: choice for row, choice in zip(rows, chosen, strict=True)}
+
+    def _draw(self, step: SequenceStep) -> sampler.Draw:
+        return sampler.Draw(step.sampling, step.start + step.tokens, self._histories.past(step))
 
     def _prompt_logprobs(
         self, step: SequenceStep, rows: torch.Tensor, progress: Progress

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pagefleet_api.sizing import blocks_for
-from pagefleet_engine.steps import Runner, Sampling, SequenceResult, SequenceStep, StepPlan, execute
+from pagefleet_engine.steps import History, Runner, Sampling, SequenceResult, SequenceStep, StepPlan, execute
 
 GREEDY = Sampling(seed=0, temperature=0.0)
 
@@ -35,6 +35,7 @@ class DrivenSequence:
         """The next `limit` tokens that are not computed yet, or all of them."""
         end = len(self.tokens) if limit is None else min(self.computed + limit, len(self.tokens))
         more = end < len(self.tokens)
+        tells = self.sampling.penalises and not more and (self.computed == 0 or end - self.computed > 1)
         return SequenceStep(
             sequence_id=self.sequence_id,
             token_ids=tuple(self.tokens[self.computed : end]),
@@ -44,6 +45,7 @@ class DrivenSequence:
             sampling=self.sampling,
             prompt_logprobs=self.prompt_logprobs,
             next_prompt_token=self.tokens[end] if more else None,
+            history=History(tuple(self.tokens), self.prompt_length) if tells else None,
         )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pagefleet_engine.models.config import read_config
+from pagefleet_engine.models.config_files import read_config
 from pagefleet_engine.models.source import resolve
 from pagefleet_engine.runner import sampler
 from pagefleet_engine.runner.sampler import Draw, choose

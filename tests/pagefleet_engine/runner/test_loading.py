@@ -10,11 +10,13 @@ from safetensors.torch import load_file, save_file
 
 from pagefleet_api.launch import Launch
 from pagefleet_engine import core_process
-from pagefleet_engine.models.config import from_gguf, read_config
+from pagefleet_engine.models.config_files import read_config
+from pagefleet_engine.models.config_gguf import from_gguf
 from pagefleet_engine.models.errors import ModelBroken, ModelNotFound, ModelUnsupported
 from pagefleet_engine.models.gguf import Gguf
 from pagefleet_engine.models.source import GgufModel, resolve
-from pagefleet_engine.models.weights import expected_shapes, open_weights
+from pagefleet_engine.models.tensor_names import expected_shapes
+from pagefleet_engine.models.weights import open_weights
 from pagefleet_engine.runner import loading, probe
 from pagefleet_engine.runner.errors import LaunchImpossible
 from pagefleet_engine.runner.probe import ProbeTimes, faster_dtype

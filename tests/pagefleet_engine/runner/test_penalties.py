@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import RepetitionPenaltyLogitsProcessor
 
-from pagefleet_engine.models.config import read_config
+from pagefleet_engine.models.config_files import read_config
 from pagefleet_engine.models.source import resolve
 from pagefleet_engine.runner.histories import Histories, Past
 from pagefleet_engine.runner.sampler import Draw, choose
 from pagefleet_engine.runner.torch_runner import TorchRunner
-from pagefleet_engine.steps import History, Sampling, SequenceStep
+from pagefleet_engine.steps import History, Sampling, SequenceStep, StepPlan, execute
 from tests.pagefleet_engine.runner import references
 from tests.pagefleet_engine.runner.step_driver import DrivenSequence, advance, sequences
 from tests.pagefleet_engine.tiny_model import write_tiny_model
@@ -132,3 +132,10 @@ def test_the_runner_penalises_alike_in_a_batch_alone_and_after_a_preemption(tiny
                 alone.computed = 0
             advance(tiny_runner, [(alone, None)])
         assert alone.answer == together[index].answer
+
+
+def test_a_decode_whose_earlier_tokens_are_not_known_fails_and_spares_the_others(tiny_runner: TorchRunner) -> None:
+    [good] = penalised(sequences([[1, 2, 3]], tiny_runner.num_blocks, 4))
+    results = execute(tiny_runner, StepPlan((good.step(), step(77, (3,), 2))))
+    assert results[0].failure is None
+    assert "not known" in (results[1].failure or "")

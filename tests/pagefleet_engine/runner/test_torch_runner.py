@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pagefleet_engine.models.config import read_config
+from pagefleet_engine.models.config_files import read_config
 from pagefleet_engine.models.source import resolve
 from pagefleet_engine.runner.torch_runner import TorchRunner
 from pagefleet_engine.steps import Sampling, SequenceResult, SequenceStep, StepPlan, execute
