@@ -9,6 +9,8 @@ from pagefleet_engine.models.errors import ModelUnsupported
 from pagefleet_engine.models.rope import LinearScaling, Llama3Scaling, LongScaling, Rope, RopeScaling, YarnScaling
 
 DEFAULT_THETA = 10000.0
+PARTIAL = frozenset({"phi3"})
+"""Families that rotate a part of each head; transformers ignores the field in others."""
 _BETA_FAST, _BETA_SLOW = 32.0, 1.0
 _ORIGINAL = "original_max_position_embeddings"
 
@@ -25,6 +27,9 @@ def read_rope(fields: Fields, head_size: int) -> Rope:
 def rope_of(fields: Fields, name: str, given: Mapping[str, Any], head_size: int, theta: float) -> Rope:
     """The rope that the object `given`, called `name`, describes; `theta` and sizes when it has none itself."""
     rope = Fields(f"{fields.origin}: {name}", given)
+    if fields.values.get("model_type") not in PARTIAL:
+        rope.only("partial_rotary_factor", 1, 1.0)
+        fields.only("partial_rotary_factor", 1, 1.0)
     share = rope.number("partial_rotary_factor", fields.number("partial_rotary_factor", 1.0))
     size = int(head_size * share)
     if size % 2 or not 0 < size <= head_size:

@@ -1,4 +1,4 @@
-"""A Llama-family decoder over packed tokens and paged keys and values; inference only.
+"""A decoder of any of our families over packed tokens and paged keys and values, in plain torch; inference only.
 
 Numerics: the order of sums depends on how many tokens a step holds, so the same prompt computed in
 another batch, in other chunks or with a cached prefix gives logits that differ by rounding (float32: below
@@ -6,32 +6,21 @@ another batch, in other chunks or with a cached prefix gives logits that differ 
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch.nn import functional
 
 from pagefleet_api.sizing import BLOCK_TOKENS
-from pagefleet_engine.models import rotary
+from pagefleet_engine.models import experts, rotary
+from pagefleet_engine.models.activation import gated
 from pagefleet_engine.models.attention import HeadShape, StepAttention
 from pagefleet_engine.models.config import ModelConfig
-from pagefleet_engine.models.layers import read_layer, read_top
+from pagefleet_engine.models.layers import LayerWeights, read_layer, read_top
 from pagefleet_engine.models.packed import Ints, PackedStep
+from pagefleet_engine.models.paired import Placement
 from pagefleet_engine.models.weights import Weights
 from pagefleet_engine.steps import Progress, no_progress
-
-
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    """One layer's weights; matrices are [out, in], queries, keys and values in one, gate and up in one."""
-
-    attention_norm: torch.Tensor
-    qkv: torch.Tensor
-    output: torch.Tensor
-    mlp_norm: torch.Tensor
-    gate_up: torch.Tensor
-    down: torch.Tensor
 
 
 class Decoder:
@@ -51,18 +40,22 @@ class Decoder:
         self._shape = HeadShape.of(config)
         self._norm_shape = (config.hidden_size,)
         self._memory: list[torch.Tensor] = []
+        self._embedding_scale = torch.tensor(config.embedding_scale, dtype=dtype).item()
+        placement = Placement(config, dtype, device)
         with torch.inference_mode():
             top = read_top(weights, config)
-            self._embedding = self._take(top.embedding)
-            self._layers = [self._layer(weights, index) for index in range(config.layers)]
-            self._final_norm = self._take(top.final_norm)
-            self._head = self._embedding if config.tied_head else self._take(top.head)
-            self._rotations = rotary.rotations(config.ropes[0], max_positions).to(device)[:, None]
+            self._embedding = placement.matrix(top.embedding)
+            self._layers = [
+                placement.layer(read_layer(weights, config, index), index) for index in range(config.layers)
+            ]
+            self._final_norm = placement.norm(top.final_norm)
+            self._head = self._embedding if config.tied_head else placement.matrix(top.head)
+            self._rotations = [rotary.rotations(rope, max_positions).to(device)[:, None] for rope in config.ropes]
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of all weights on the device."""
-        layers = [getattr(layer, name) for layer in self._layers for name in _Layer.__slots__]
+        layers = [tensor for layer in self._layers for tensor in layer.tensors()]
         kept = {id(tensor): tensor for tensor in [self._embedding, self._head, self._final_norm, *layers]}
         return sum(tensor.nbytes for tensor in kept.values())
 
@@ -81,29 +74,36 @@ class Decoder:
             return self._forward(step, progress)
 
     def _forward(self, step: PackedStep, progress: Progress) -> torch.Tensor:
-        config, shape = self.config, self._shape
-        attention = StepAttention(step, shape, self._memory[0])
-        rotation = self._rotations.index_select(0, self._ints(step.positions))
+        config = self.config
+        attention = StepAttention(step, self._shape, config, self._memory[0])
+        positions = self._ints(step.positions)
+        rotations = [table.index_select(0, positions) for table in self._rotations]
         hidden = self._embedding.index_select(0, self._ints(step.token_ids))
-        rotated_heads = (shape.groups + 1) * shape.kv_heads
-        for layer, memory in zip(self._layers, self._memory, strict=True):
-            normed = functional.rms_norm(hidden, self._norm_shape, layer.attention_norm, config.norm_eps)
-            projected = functional.linear(normed, layer.qkv)
-            rotary.rotate_(projected, rotated_heads, rotation)
+        if self._embedding_scale != 1.0:
+            hidden.mul_(self._embedding_scale)
+        for layer, memory, how in zip(self._layers, self._memory, config.attention, strict=True):
+            projected = functional.linear(self._normed(hidden, layer.input_norm), layer.qkv, layer.qkv_bias)
+            self._norm_heads(projected, layer)
+            if how.rope is not None:
+                rotary.rotate_(self._rotating_heads(projected), rotations[how.rope])
             attention.write(memory, projected)
-            hidden.addmm_(attention.attend(memory, projected), layer.output.t())
+            attended = attention.attend(memory, projected, how.window)
+            self._add(hidden, attended, layer.output, layer.post_attention_norm)
             progress()
-            normed = functional.rms_norm(hidden, self._norm_shape, layer.mlp_norm, config.norm_eps)
-            gate, up = functional.linear(normed, layer.gate_up).chunk(2, -1)
-            hidden.addmm_(functional.silu(gate).mul_(up), layer.down.t())
+            self._add_mlp(hidden, layer)
             progress()
         return hidden
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Next-token logits [rows, vocabulary], float32, of some rows of `forward`'s result."""
+        config = self.config
         with torch.inference_mode():
-            normed = functional.rms_norm(hidden, self._norm_shape, self._final_norm, self.config.norm_eps)
-            return functional.linear(normed, self._head).float()
+            logits = functional.linear(self._normed(hidden, self._final_norm), self._head).float()
+            if config.logit_scale != 1.0:
+                logits.mul_(config.logit_scale)
+            if config.logit_soft_cap is not None:
+                logits.div_(config.logit_soft_cap).tanh_().mul_(config.logit_soft_cap)
+            return logits
 
     def scrub(self, blocks: torch.Tensor) -> None:
         """Replace what is not finite in these blocks by zeros, so that their next user is not touched."""
@@ -122,23 +122,39 @@ class Decoder:
     def _ints(self, values: Ints) -> torch.Tensor:
         return torch.from_numpy(values).to(self.device)
 
-    def _take(self, tensor: torch.Tensor | None) -> torch.Tensor:
-        assert tensor is not None
-        return tensor.to(device=self.device, dtype=self.dtype).contiguous()
+    def _normed(self, hidden: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
+        """RMS norm of each row; the rows themselves where the family has no norm here."""
+        if weight is None:
+            return hidden
+        return functional.rms_norm(hidden, self._norm_shape, weight, self.config.norm_eps)
 
-    def _layer(self, weights: Weights, index: int) -> _Layer:
-        config, layer = self.config, read_layer(weights, self.config, index)
-        queries, keys, values = layer.qkv.split([self._shape.query_size, *[self._shape.key_size] * 2])
-        paired = [
-            rotary.pairs_together(queries, config.heads),
-            rotary.pairs_together(keys, config.kv_heads),
-            values,
-        ]
-        return _Layer(
-            attention_norm=self._take(layer.input_norm),
-            qkv=self._take(torch.cat(paired)),
-            output=self._take(layer.output),
-            mlp_norm=self._take(layer.mlp_norm),
-            gate_up=self._take(layer.gate_up),
-            down=self._take(layer.down),
-        )
+    def _norm_heads(self, projected: torch.Tensor, layer: LayerWeights) -> None:
+        """Norm queries and keys in place, each head or all heads as one row: as long as the norm's weight."""
+        if layer.query_norm is None or layer.key_norm is None:
+            return
+        queries, keys, _ = projected.split([self._shape.query_size, *[self._shape.key_size] * 2], 1)
+        for part, weight in ((queries, layer.query_norm), (keys, layer.key_norm)):
+            heads = part.unflatten(1, (-1, len(weight)))
+            heads.copy_(functional.rms_norm(heads, (len(weight),), weight, self.config.norm_eps))
+
+    def _rotating_heads(self, projected: torch.Tensor) -> torch.Tensor:
+        """Queries and keys, [tokens, heads + KV heads, head size]."""
+        shape = self._shape
+        return projected[:, : shape.query_size + shape.key_size].unflatten(1, (-1, shape.head_size))
+
+    def _add_mlp(self, hidden: torch.Tensor, layer: LayerWeights) -> None:
+        """Add to `hidden` in place what the layer's MLP or its experts make of it."""
+        config, normed = self.config, self._normed(hidden, layer.mlp_norm)
+        if layer.gate_up is not None and layer.down is not None:
+            inner = gated(functional.linear(normed, layer.gate_up), config.activation)
+            self._add(hidden, inner, layer.down, layer.post_mlp_norm)
+        elif config.experts is not None:
+            mixed = experts.mixed(normed, layer, config.experts, config.activation)
+            hidden.add_(self._normed(mixed, layer.post_mlp_norm), alpha=config.residual_scale)
+
+    def _add(self, hidden: torch.Tensor, inner: torch.Tensor, matrix: torch.Tensor, norm: torch.Tensor | None) -> None:
+        """Add `inner` times `matrix` to `hidden` in place, normed first where there is a norm."""
+        if norm is None:
+            hidden.addmm_(inner, matrix.t(), alpha=self.config.residual_scale)
+        else:
+            hidden.add_(self._normed(functional.linear(inner, matrix), norm), alpha=self.config.residual_scale)

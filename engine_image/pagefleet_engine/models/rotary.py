@@ -55,28 +55,29 @@ def tables(config: ModelConfig, max_positions: int) -> tuple[torch.Tensor, ...]:
     return tuple(torch.cat([turn.real, turn.imag], 1) for turn in turned)
 
 
-def pairs_together(weight: torch.Tensor, heads: int) -> torch.Tensor:
+def pairs_together(rows: torch.Tensor, heads: int, size: int) -> torch.Tensor:
     """Reorder a projection's rows so that the two numbers of a rotary pair are neighbours.
 
-    [heads x head size, in]. Queries and keys reordered alike keep their dot products.
+    `rows` is [heads x head size, ...]; of each head the first `size` rows rotate. Queries and keys reordered
+    alike keep their dot products.
     """
-    rows, columns = weight.shape
-    return weight.view(heads, 2, rows // heads // 2, columns).transpose(1, 2).reshape(rows, columns)
+    by_head = rows.unflatten(0, (heads, -1))
+    paired = by_head[:, :size].unflatten(1, (2, size // 2)).transpose(1, 2).flatten(1, 2)
+    return torch.cat([paired, by_head[:, size:]], 1).flatten(0, 1)
 
 
-def rotate_(projected: torch.Tensor, heads: int, rotation: torch.Tensor) -> None:
-    """Rotate the first `heads` heads of each token in place.
+def rotate_(heads: torch.Tensor, rotation: torch.Tensor) -> None:
+    """Rotate the first elements of each head in place: as many as `rotation` has numbers for.
 
-    `projected` is [tokens, at least heads x head size] with pairs together, `rotation` [tokens, 1,
-    head size / 2].
+    `heads` is [tokens, heads, head size] with pairs together, `rotation` [tokens, 1, size / 2].
     """
     half = rotation.shape[-1]
-    rotated = projected[:, : heads * half * 2]
+    rotated = heads[..., : 2 * half].unflatten(-1, (half, 2))
     if rotated.dtype is torch.float32:
-        torch.view_as_complex(rotated.unflatten(1, (heads, half, 2))).mul_(rotation)
+        torch.view_as_complex(rotated).mul_(rotation)
         return
     exact = rotated.float()
-    torch.view_as_complex(exact.unflatten(1, (heads, half, 2))).mul_(rotation)
+    torch.view_as_complex(exact).mul_(rotation)
     rotated.copy_(exact)
 
 

@@ -94,7 +94,7 @@ def test_config_json(changes: dict[str, Any], generation: dict[str, Any], differ
         ({"rope_scaling": "yarn"}, "rope_scaling is 'yarn'; an object"),
         (
             {"rope_parameters": {"partial_rotary_factor": 0.2}},
-            "even number of at most the 16 elements",
+            "partial_rotary_factor is 0.2; this engine runs only 1 or 1.0",
         ),
         ({"rope_scaling": {"type": "linear"}}, "factor is absent"),
     ],

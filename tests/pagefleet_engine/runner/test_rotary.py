@@ -29,9 +29,9 @@ def test_rotating_reordered_heads_equals_rotating_halves_and_spares_the_values(
     heads, tokens = 2, 5
     given = torch.randn(tokens, 24, generator=generator).to(dtype)
     turn = rotations(SMALL, tokens)
-    order = pairs_together(torch.arange(16)[:, None], heads=heads)[:, 0]
+    order = pairs_together(torch.arange(16), heads, 8)
     reordered = torch.cat([given[:, :16][:, order], given[:, 16:]], dim=1)
-    rotate_(reordered, heads, turn[:, None])
+    rotate_(reordered[:, :16].unflatten(1, (heads, 8)), turn[:, None])
     halves = given[:, :16].float().view(tokens, 2, 2, 4)
     cos, sin = turn.real[:, None], turn.imag[:, None]
     first, second = halves[:, :, 0], halves[:, :, 1]
