@@ -31,3 +31,9 @@ def one_thread(request: pytest.FixtureRequest) -> None:
 def device() -> str:
     """Where tensors of a kernel test live."""
     return "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
+
+
+@pytest.fixture(autouse=True)
+def gpu_where_it_is_needed(request: pytest.FixtureRequest, device: str) -> None:
+    if device == "cpu" and request.node.get_closest_marker("gpu") is not None:
+        pytest.skip("no NVIDIA GPU here")
