@@ -1,0 +1,127 @@
+"""The works of an engine in this process: throughput, decode steps, prefill, static batches."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from bench.engine import workloads
+from bench.engine.inprocess import Engine, Session
+from bench.engine.limits import Limits
+from bench.engine.results import Measured, WorkFailed, median
+from bench.engine.workloads import Batch, Scale
+from pagefleet_api.sizing import BLOCK_TOKENS
+
+OFFLINE = ("kv-tokens", "prefill-32x2k", "decode-b1", "decode-b8", "decode-b64", "offline-mixed", "decode-b256")
+STATIC = ("continuous-against-static",)
+_DECODE = re.compile(r"decode-b(\d+)")
+_PREFILL = re.compile(r"prefill-(\d+)x(\d+)(k?)")
+_UNIFORM = re.compile(r"offline-(\d+)x(\d+)x(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Offline:
+    """One loaded engine and how its works are measured; `repeats` None is the scale's."""
+
+    engine: Engine
+    scale: Scale
+    limits: Limits | None
+    repeats: int | None
+
+    def work(self, name: str) -> Callable[[], Measured]:
+        """What measures a work. Raises KeyError for an unknown one."""
+        if decode := _DECODE.fullmatch(name):
+            return lambda: self.decode(int(decode[1]))
+        if prefill := _PREFILL.fullmatch(name):
+            return lambda: self.prefill(int(prefill[1]), int(prefill[2]) * (1024 if prefill[3] else 1))
+        if uniform := _UNIFORM.fullmatch(name):
+            count, length, output = (int(number) for number in uniform.groups())
+            batch = workloads.uniform(count, length, output, count + length, self.engine.vocab_size)
+            return lambda: self.throughput(batch, f"{count} requests, {length} in, {output} out")
+        return {
+            "kv-tokens": self.kv_tokens,
+            "offline-mixed": self.mixed,
+            "continuous-against-static": self.static,
+        }[name]
+
+    def kv_tokens(self) -> Measured:
+        """Tokens that the KV pool holds."""
+        limit = None if self.limits is None else self.limits.kv_tokens(self.engine.launch.gpu_memory_utilization)
+        return Measured(self.engine.loaded.runner.num_blocks * BLOCK_TOKENS, "tokens", limit)
+
+    def mixed(self) -> Measured:
+        """nano-vllm's offline workload; see `workloads.mixed`."""
+        least, most = self.scale.mixed_tokens
+        inputs = f"{self.scale.mixed_requests} requests, prompts and outputs uniform in {least}..{most}, seed 0"
+        return self.throughput(workloads.mixed(self.scale, self.engine.vocab_size), inputs)
+
+    def throughput(self, batch: Batch, inputs: str) -> Measured:
+        """Generated tokens a second, all requests submitted at once."""
+        session = self.engine.session()
+        seconds, runs = median(lambda: session.generate(batch).seconds, self.repeats or 1)
+        tokens = sum(batch.outputs)
+        limit = None if self.limits is None else self.limits.batch_tok_s(batch.lengths, batch.outputs)
+        detail = {"inputs": inputs, "seconds": round(seconds, 3), "output_tokens": tokens}
+        return Measured(tokens / seconds, "tok/s", limit, detail | {"runs_s": runs["runs"]})
+
+    def decode(self, size: int) -> Measured:
+        """Milliseconds a step: the time with many output tokens less that with one, over the steps between."""
+        scale = self.scale
+        session = self.engine.session()
+        one = workloads.uniform(size, scale.decode_context, 1, size, self.engine.vocab_size)
+        many = one._replace(outputs=[1 + scale.decode_steps] * size)
+
+        def step_ms() -> float:
+            first_s = session.generate(one).seconds
+            return (session.generate(many).seconds - first_s) / scale.decode_steps * 1e3
+
+        value, runs = median(step_ms, self.repeats or scale.repeats)
+        step_s = None if self.limits is None else self.limits.decode_step_s(size, size * scale.decode_context)
+        inputs = f"batch {size}, context {scale.decode_context}, {scale.decode_steps} steps"
+        detail = {"inputs": inputs, "tok_s": round(size / value * 1e3) if value > 0 else None, **runs}
+        return Measured(value, "ms", None if step_s is None else step_s * 1e3, detail)
+
+    def prefill(self, count: int, length: int) -> Measured:
+        """Prompt tokens a second until all have their first token."""
+        session = self.engine.session()
+        batch = workloads.uniform(count, length, 1, count, self.engine.vocab_size)
+        tokens = count * length
+        value, runs = median(lambda: tokens / session.generate(batch).seconds, self.repeats or self.scale.repeats)
+        limit = None if self.limits is None else tokens / self.limits.prefill_s(batch.lengths)
+        return Measured(value, "tok/s", limit, {"inputs": f"{count} prompts of {length}", **runs})
+
+    def static(self) -> Measured:
+        """Continuous batching against static batches of as many seats, on outputs of mixed length.
+
+        A static batch lasts until its longest answer is there: its finished rows are computed to the end, and count
+        for nothing. Prompts are not padded, which is to its advantage.
+        """
+        scale, seats = self.scale, self.scale.static_seats
+        batch = workloads.skewed(scale, self.engine.vocab_size)
+        session = self.engine.session(replace(self.engine.launch, max_num_seqs=seats))
+        continuous_s, runs = median(lambda: session.generate(batch).seconds, self.repeats or 1)
+        static_s = 0.0
+        for first in range(0, len(batch.prompts), seats):
+            outputs = batch.outputs[first : first + seats]
+            static = Batch(batch.prompts[first : first + seats], [max(outputs)] * len(outputs))
+            static_s += session.generate(static).seconds
+        inputs = f"{len(batch.prompts)} requests, {seats} seats, prompts {scale.static_mean}, outputs exponential"
+        tokens = sum(batch.outputs)
+        return Measured(
+            static_s / continuous_s,
+            "ratio",
+            None,
+            {
+                "inputs": f"{inputs} with mean {scale.static_mean}, most {max(batch.outputs)}, seed 5",
+                "continuous_tok_s": round(tokens / continuous_s),
+                "static_tok_s": round(tokens / static_s),
+                "runs_s": runs["runs"],
+            },
+        )
+
+
+def warm_up(session: Session, scale: Scale, vocab_size: int) -> None:
+    """A few requests, so that the first work does not pay for what is compiled at first use."""
+    clients, length, output = scale.warm_up
+    session.generate(workloads.uniform(clients, length, output, 1, vocab_size))
+    if session.generate(workloads.uniform(1, 3, 8, 1, vocab_size)).tokens != 8:
+        raise WorkFailed("the warm-up gave other than 8 tokens")

@@ -1,0 +1,158 @@
+"""One run of the benchmark: which works, in which processes, and the check of the answers at the end."""
+
+import tempfile
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bench.engine import caching, facts, offline, serving, stages
+from bench.engine.answers import GreedyFile
+from bench.engine.limits import limits_for
+from bench.engine.results import Measured, Results, table
+from bench.engine.serving import Serving, needs_server
+from bench.engine.shapes import SHAPES, write_shape
+from bench.engine.stages import EAGER, NO_GRAPHS, Stage
+from bench.engine.texts import ids_by_text
+from bench.engine.workloads import SCALES, Scale
+from pagefleet_api.launch import Launch
+from pagefleet_engine.models.config_files import read_config
+from pagefleet_engine.models.source import resolve
+
+GRAPHS_DROP, CHECK = "graphs-drop", "check"
+SUITES: dict[str, tuple[str, ...]] = {
+    "offline": offline.OFFLINE,
+    "static": (*offline.STATIC, NO_GRAPHS, EAGER, GRAPHS_DROP),
+    "online": serving.START_WORKS,
+    "cache": (*caching.CACHE, *serving.PREFIXES),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the command line says; no `works` means all of the suites'."""
+
+    suites: tuple[str, ...]
+    model: str
+    results: Path
+    works: tuple[str, ...] = ()
+    device: str = "auto"
+    scale: str = "full"
+    repeats: int | None = None
+    flags: tuple[str, ...] = ()
+    check: bool = True
+    command: str = ""
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The works in the order of their suites."""
+        return self.works or tuple(work for suite in self.suites for work in SUITES[suite])
+
+    @property
+    def sizes(self) -> Scale:
+        """The scale by its name."""
+        return SCALES[self.scale]
+
+
+class Bench:
+    """One model on one machine; files of the run lie in `folder`."""
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        """Raises KeyError and the engine's ModelError for a model that is not there."""
+        self._settings = settings
+        shaped = settings.model in SHAPES
+        uri = f"file://{write_shape(settings.model, folder)}" if shaped else settings.model
+        said = facts.machine(settings.device)
+        self._launch = _launch(settings, uri, said["gpu"] is not None)
+        files = resolve(uri, weights=not shaped)
+        config = read_config(files)
+        self._max_positions, self._greedy = config.max_positions, GreedyFile(folder / "greedy.jsonl")
+        run = {"model": settings.model, "scale": settings.scale, "run": uuid.uuid4().hex[:12]}
+        run |= {"weights": "dummy" if shaped else "real", "dtype": self._launch.dtype}
+        run |= {"device": self._launch.device, "flags": " ".join(settings.flags), "command": settings.command}
+        self.results = Results(settings.results, {**run, **said})
+        self._serving = Serving(
+            launch=self._limited(settings.sizes.online_model_len),
+            model=settings.model,
+            scale=settings.sizes,
+            limits=limits_for(SHAPES.get(settings.model), said["gpu"]),
+            vocab_size=config.vocab_size,
+            results=self.results,
+            greedy=self._greedy,
+            texts=lambda: ids_by_text(files),
+            logs=folder,
+        )
+
+    def run(self) -> bool:
+        """Measure everything that was chosen; False when a work failed or the answers were wrong."""
+        works = self._settings.chosen
+        outside = {GRAPHS_DROP, NO_GRAPHS, EAGER}
+        if inside := [work for work in works if work not in outside and not needs_server(work)]:
+            self._stage("inside_engine", inside)
+        if NO_GRAPHS in works:
+            self._stage("without_graphs", [NO_GRAPHS])
+        self._serving.run(works)
+        if self._settings.check:
+            self._stage("checking", [work for work in works if work == EAGER])
+        if GRAPHS_DROP in works:
+            self.results.measure(GRAPHS_DROP, self._graphs_drop)
+        rows = self.results.rows()
+        print(table(rows), flush=True)
+        return all(row["value"] is not None and row.get(CHECK, {}).get("passed", True) for row in rows)
+
+    def _limited(self, most_tokens: int) -> Launch:
+        """The launch with a window of at most so many tokens, unless the command line gave one."""
+        given = self._launch.max_model_len
+        return replace(self._launch, max_model_len=given or min(most_tokens, self._max_positions))
+
+    def _stage(self, target: str, works: Sequence[str]) -> None:
+        """Run a stage; what its process did not measure because it broke gets a row that says so."""
+        settings = self._settings
+        launch = replace(self._limited(settings.sizes.offline_model_len), prefix_cache=False)
+        stage = Stage(
+            launch=launch,
+            model=settings.model,
+            scale=settings.scale,
+            works=tuple(works),
+            repeats=settings.repeats,
+            results=self.results.path,
+            facts=self.results.facts,
+            greedy=self._greedy.path,
+        )
+        error = stages.run(stage, target)
+        if error is not None:
+            told = {row["work"] for row in self.results.rows()}
+            for work in [work for work in works if work not in told] or [f"{target} stage"]:
+                self.results.fail(work, RuntimeError(error))
+
+    def _graphs_drop(self) -> Measured:
+        """Percent by which our decode step is shorter than transformers' eager one, one sequence."""
+        steps = {row["work"]: row["value"] for row in self.results.rows()}
+        ours, eager = steps["decode-b1"], steps[EAGER]
+        detail = {"inputs": "batch 1, same context", "graphs_ms": ours, "eager_ms": eager}
+        return Measured(100 * (1 - ours / eager), "percent", None, {**detail, "plain_ms": steps.get(NO_GRAPHS)})
+
+
+def _launch(settings: Settings, uri: str, has_gpu: bool) -> Launch:
+    device = settings.device if settings.device != "auto" else "cuda" if has_gpu else "cpu"
+    base = Launch(
+        model=uri,
+        device=device,
+        dtype="float32" if device == "cpu" else "bfloat16",
+        load_format="dummy" if settings.model in SHAPES else "auto",
+        max_num_seqs=settings.sizes.seats,
+    )
+    return Launch.parse([*base.argv(), *settings.flags])
+
+
+def run(settings: Settings) -> bool:
+    """One run in a temporary folder; the servers' logs are kept beside the results."""
+    settings.results.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bench-engine-") as name:
+        folder = Path(name)
+        try:
+            return Bench(settings, folder).run()
+        finally:
+            for log in folder.glob("*.log"):
+                kept = settings.results.with_name(f"{settings.results.stem}.{settings.model}.{log.name}")
+                kept.write_bytes(log.read_bytes())

@@ -1,0 +1,110 @@
+"""Greedy answers scored again by transformers on the same weights: every token must be its choice but for near ties."""
+
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, LlamaConfig
+
+from bench.engine.answers import Greedy
+from pagefleet_api.launch import Launch
+from pagefleet_engine.models.config_files import read_config
+from pagefleet_engine.models.gguf import Gguf
+from pagefleet_engine.models.random_weights import RandomWeights
+from pagefleet_engine.models.source import GgufModel, ModelFiles, resolve
+from pagefleet_engine.models.weights import Weights, open_weights
+
+MAX_LOGIT_GAP = 0.1
+"""How far a chosen token's logit may be below the largest, in bfloat16."""
+EAGER_STEPS = 24
+
+
+def reference(launch: Launch, dtype: torch.dtype, device: torch.device) -> Any:
+    """transformers' model on the device with the engine's weights, taken over by name."""
+    files = resolve(launch.model, weights=launch.load_format != "dummy")
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device(device):
+            model = AutoModelForCausalLM.from_config(_config(files), attn_implementation="sdpa").eval()
+    finally:
+        torch.set_default_dtype(before)
+    weights = _weights(launch, files, model, dtype, device)
+    with torch.inference_mode():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(weights.tensor(name))
+    return model
+
+
+def _weights(launch: Launch, files: ModelFiles, model: Any, dtype: torch.dtype, device: torch.device) -> Weights:
+    if launch.load_format != "dummy":
+        return open_weights(files, read_config(files))
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    return RandomWeights(shapes, device=device, dtype=dtype)
+
+
+def _config(files: ModelFiles) -> Any:
+    if not isinstance(files, GgufModel):
+        return AutoConfig.from_pretrained(files.path)
+    gguf = Gguf(files.path)
+    said = {name.removeprefix("llama."): value for name, value in gguf.metadata.items()}
+    heads = said["attention.head_count"]
+    return LlamaConfig(
+        vocab_size=gguf.arrays["tokenizer.ggml.tokens"].count,
+        hidden_size=said["embedding_length"],
+        intermediate_size=said["feed_forward_length"],
+        num_hidden_layers=said["block_count"],
+        num_attention_heads=heads,
+        num_key_value_heads=said.get("attention.head_count_kv", heads),
+        max_position_embeddings=said["context_length"],
+        rms_norm_eps=said["attention.layer_norm_rms_epsilon"],
+        rope_parameters={"rope_type": "default", "rope_theta": said.get("rope.freq_base", 10000.0)},
+        tie_word_embeddings="output.weight" not in gguf.tensors,
+    )
+
+
+def gaps(model: Any, answer: Greedy) -> list[float]:
+    """For each token of the answer, how far its logit is below the largest."""
+    ids = torch.tensor([[*answer.prompt, *answer.answer[:-1]]], device=model.device)
+    chosen = torch.tensor(answer.answer, device=model.device)
+    with torch.inference_mode():
+        output = model(input_ids=ids, use_cache=False, logits_to_keep=len(answer.answer))
+        logits = output.logits[0].float()
+        short: list[float] = (logits.amax(-1) - logits.gather(1, chosen[:, None])[:, 0]).tolist()
+    return short
+
+
+def check(model: Any, answers: Sequence[Greedy]) -> dict[str, Any]:
+    """The outcome for the rows: `passed`, the widest gap, and how many tokens were not the reference's own choice."""
+    found = {answer: gaps(model, answer) for answer in answers}
+    widest: dict[str, float] = {}
+    for answer, short in found.items():
+        widest[answer.origin] = round(max(widest.get(answer.origin, 0.0), *short), 4)
+    every = [gap for short in found.values() for gap in short]
+    return {
+        "by": "transformers",
+        "answers": len(found),
+        "tokens": len(every),
+        "other_choices": sum(gap > 0 for gap in every),
+        "widest_gap": max(widest.values(), default=None),
+        "widest_gap_by_origin": widest,
+        "gap_allowed": MAX_LOGIT_GAP,
+        "passed": bool(every) and max(every) <= MAX_LOGIT_GAP,
+    }
+
+
+def eager_step_ms(model: Any, context: int) -> float:
+    """Median milliseconds of transformers' eager decode step for one sequence at this context."""
+    device = model.device
+    cache, times = DynamicCache(), []
+    with torch.inference_mode():
+        token = torch.ones((1, context), dtype=torch.long, device=device)
+        for _ in range(EAGER_STEPS + 3):
+            began_s = time.perf_counter()
+            output = model(input_ids=token, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            token = output.logits[:, -1].argmax(-1, keepdim=True)
+            token.tolist()
+            times.append(time.perf_counter() - began_s)
+    return statistics.median(times[3:]) * 1e3

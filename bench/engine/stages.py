@@ -1,0 +1,105 @@
+"""The parts of a run that hold the model, each in a process of its own: it frees the GPU by ending."""
+
+import multiprocessing
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bench.engine import workloads
+from bench.engine.answers import GreedyFile
+from bench.engine.limits import limits_for
+from bench.engine.results import Measured, Results
+from bench.engine.shapes import SHAPES
+from bench.engine.workloads import SCALES, Scale
+from pagefleet_api.launch import Launch
+
+NO_GRAPHS = "decode-b1-without-graphs"
+EAGER = "decode-b1-transformers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """What a stage's process is told. The launch names device and number format, neither of them "auto"."""
+
+    launch: Launch
+    model: str
+    scale: str
+    works: tuple[str, ...]
+    repeats: int | None
+    results: Path
+    facts: Mapping[str, Any]
+    greedy: Path
+
+    @property
+    def sizes(self) -> Scale:
+        """The scale by its name."""
+        return SCALES[self.scale]
+
+
+def inside_engine(stage: Stage) -> None:
+    """All in-process works over one loaded engine, then the greedy answers for the check."""
+    from bench.engine import caching, offline
+    from bench.engine.inprocess import Engine
+
+    results, checked = Results(stage.results, stage.facts), GreedyFile(stage.greedy)
+    engine = Engine(stage.launch)
+    limits = limits_for(SHAPES.get(stage.model), stage.facts["gpu"])
+    offline.warm_up(engine.session(), stage.sizes, engine.vocab_size)
+    measuring = offline.Offline(engine, stage.sizes, limits, stage.repeats)
+    caches = caching.Caching(engine, stage.sizes, checked)
+    for work in stage.works:
+        if work == NO_GRAPHS:
+            results.measure(work, measuring.work("decode-b1"))
+        elif work in caching.CACHE:
+            results.measure(work, caches.work(work))
+        else:
+            results.measure(work, measuring.work(work))
+    batch = workloads.greedy(stage.sizes, engine.vocab_size)
+    checked.add(caching.greedy_answers("in process", batch, engine.session().generate(batch, 0.0)))
+
+
+def without_graphs(stage: Stage) -> None:
+    """One decode step at a time, no CUDA graphs."""
+    launch = replace(stage.launch, cuda_graphs=False)
+    inside_engine(replace(stage, launch=launch, works=(NO_GRAPHS,)))
+
+
+def checking(stage: Stage) -> None:
+    """Score the greedy answers again, and time transformers' own decode step if that was asked for."""
+    import torch
+
+    from bench.engine import rescore
+    from pagefleet_engine.runner.loading import DTYPES
+
+    results, launch = Results(stage.results, stage.facts), stage.launch
+    model = rescore.reference(launch, DTYPES[launch.dtype], torch.device(launch.device))
+    outcome = rescore.check(model, GreedyFile(stage.greedy).read())
+    results.settle(outcome)
+    print("check", outcome, flush=True)
+    if EAGER in stage.works:
+        context = stage.sizes.decode_context
+        results.measure(EAGER, lambda: Measured(rescore.eager_step_ms(model, context), "ms"))
+        results.settle(outcome)
+
+
+def run(stage: Stage, target: str) -> str | None:
+    """Run one of this module's functions in a fresh process; why it failed, or None."""
+    context = multiprocessing.get_context("spawn")
+    errors = context.SimpleQueue()
+    process = context.Process(target=_guarded, args=(target, stage, errors), name=f"bench-{target}")
+    process.start()
+    process.join()
+    if not errors.empty():
+        return str(errors.get())
+    return None if process.exitcode == 0 else f"the process ended with status {process.exitcode}"
+
+
+def _guarded(target: str, stage: Stage, errors: Any) -> None:
+    try:
+        {"inside_engine": inside_engine, "without_graphs": without_graphs, "checking": checking}[target](stage)
+    except Exception as error:
+        import traceback
+
+        traceback.print_exc()
+        errors.put(f"{type(error).__name__}: {error}")
