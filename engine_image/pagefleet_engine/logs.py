@@ -1,29 +1,9 @@
-"""Log events as JSON lines on standard error: time, level, event, and the event's fields."""
+"""Where the log lines of the engine's processes go."""
 
-import json
 import logging
 import sys
-from datetime import UTC, datetime
-from typing import Any
 
-_STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", None, None))) | {"message", "asctime", "color_message"}
-
-
-class JsonLines(logging.Formatter):
-    """One line for each record; what `extra` carried becomes fields."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The record as JSON."""
-        line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-            "logger": record.name,
-        }
-        line |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+from pagefleet_api.log_lines import JsonLines
 
 
 def configure() -> None:

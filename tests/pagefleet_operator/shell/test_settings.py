@@ -1,6 +1,5 @@
 """Flags and their variables."""
 
-import json
 import logging
 import os
 import subprocess
@@ -79,24 +78,13 @@ def _record(name: str, text: str, **fields: object) -> logging.LogRecord:
     return logging.makeLogRecord({"name": name, "msg": text, "levelname": "INFO", **fields})
 
 
-def test_an_event_is_one_json_line_with_its_fields() -> None:
-    line = json.loads(logs.JsonLines().format(_record("pagefleet_operator.x", "replicas_resized", before=2, after=3)))
-    assert (line["event"], line["before"], line["after"]) == ("replicas_resized", 2, 3)
-
-
-def test_a_librarys_prose_is_a_field() -> None:
-    line = json.loads(logs.JsonLines().format(_record("kopf._core", "Something\nhappened")))
-    assert (line["event"], line["text"]) == ("kopf_message", "Something\nhappened")
-
-
 def test_text_is_for_a_terminal() -> None:
     assert logs.Text().format(_record("pagefleet_operator.x", "replicas_resized", before=2)).endswith("before=2")
 
 
-def test_an_exception_is_in_the_line() -> None:
+def test_an_exception_is_below_the_text() -> None:
     try:
         raise ValueError("why")
     except ValueError:
         record = _record("pagefleet_operator.x", "pass_crashed", exc_info=sys.exc_info())
-    assert "ValueError: why" in json.loads(logs.JsonLines().format(record))["exception"]
     assert "ValueError: why" in logs.Text().format(record)
