@@ -35,7 +35,7 @@ class Abort(msgspec.Struct, frozen=True, tag="abort"):
 ToCore = Submit | Abort
 
 
-class TokenEvent(msgspec.Struct, frozen=True, kw_only=True):
+class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """News of one request: a token, prompt log-probabilities, the end, or several of these at once.
 
     `finish_reason` is "stop" (a stop token, which is in `token_id`), "length", "abort" or "error".

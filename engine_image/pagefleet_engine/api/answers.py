@@ -1,5 +1,6 @@
 """What the OpenAI endpoints send, as types; encoded to JSON by msgspec."""
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import msgspec
@@ -135,6 +136,25 @@ _ENCODER = msgspec.json.Encoder()
 def to_json(value: msgspec.Struct) -> bytes:
     """The body of an answer."""
     return _ENCODER.encode(value)
+
+
+_MARK = "\0"
+_ENCODED_MARK = _ENCODER.encode(_MARK)
+
+
+class TextEvents:
+    """Events that differ in one text alone, each put together from the encoded parts around it."""
+
+    def __init__(self) -> None:
+        self._around: dict[int, tuple[bytes, bytes]] = {}
+
+    def event(self, index: int, text: str, make: Callable[[int, str], bytes]) -> bytes:
+        """The event of the choice `index` with `text`, as `make` makes it; nothing else in it may hold a NUL."""
+        around = self._around.get(index)
+        if around is None:
+            before, _, after = make(index, _MARK).partition(_ENCODED_MARK)
+            around = self._around[index] = (before, after)
+        return around[0] + _ENCODER.encode(text) + around[1]
 
 
 def to_event(value: "Answer[ChatChunkChoice] | Answer[CompletionChoice] | ErrorBody") -> bytes:

@@ -11,6 +11,7 @@ from pagefleet_engine.api.answers import (
     ChatChunkChoice,
     ChatDelta,
     ChatMessage,
+    TextEvents,
     Usage,
     to_event,
     to_json,
@@ -37,23 +38,26 @@ class ChatDialect:
         )
         self._heading = heading
         self._vocabulary = heading.model.tokenizer
+        self._texts = TextEvents()
 
     def prompts(self, model: ServedModel, capacity: Capacity) -> tuple[TokenIds, ...]:
         """The conversation's tokens; slow, for a thread."""
         return (model.chat_tokens(self.request.messages, capacity),)
 
-    def opening(self, index: int, choice: Choice) -> bytes | None:
+    def opening(self, index: int, choice: Choice, usage: Usage | None) -> bytes | None:
         """The first chunk of a choice: who speaks."""
-        return self._event([ChatChunkChoice(index, ChatDelta(role="assistant", content=""), None, None)])
+        return self._event(ChatChunkChoice(index, ChatDelta(role="assistant", content=""), None, None), usage)
 
-    def chunk(self, index: int, delta: Delta) -> bytes:
+    def chunk(self, index: int, delta: Delta, usage: Usage | None) -> bytes:
         """A chunk of text."""
+        if not delta.entries and usage is None:
+            return self._texts.event(index, delta.text, self._plain_event)
         found = logprobs.chat(delta.entries, self._vocabulary) if delta.entries else None
-        return self._event([ChatChunkChoice(index, ChatDelta(content=delta.text), found, None)])
+        return self._event(ChatChunkChoice(index, ChatDelta(content=delta.text), found, None), usage)
 
-    def closing(self, index: int, finish_reason: str) -> bytes:
+    def closing(self, index: int, finish_reason: str, usage: Usage | None) -> bytes:
         """The one chunk of a choice with a finish reason."""
-        return self._event([ChatChunkChoice(index, ChatDelta(), None, finish_reason)])
+        return self._event(ChatChunkChoice(index, ChatDelta(), None, finish_reason), usage)
 
     def usage_event(self, usage: Usage) -> bytes:
         """The chunk after all choices."""
@@ -71,8 +75,12 @@ class ChatDialect:
         found = None if self.asked.top_logprobs is None else logprobs.chat(whole.entries, self._vocabulary)
         return ChatChoice(index, ChatMessage(content=whole.text), found, whole.finish_reason)
 
-    def _event(self, choices: list[ChatChunkChoice]) -> bytes:
-        return to_event(self._chunk(choices, None if self.request.include_usage else msgspec.UNSET))
+    def _plain_event(self, index: int, text: str) -> bytes:
+        return self._event(ChatChunkChoice(index, ChatDelta(content=text), None, None))
+
+    def _event(self, choice: ChatChunkChoice, usage: Usage | None = None) -> bytes:
+        untold = None if self.request.include_usage else msgspec.UNSET
+        return to_event(self._chunk([choice], untold if usage is None else usage))
 
     def _chunk(
         self, choices: list[ChatChunkChoice], usage: Usage | msgspec.UnsetType | None

@@ -43,13 +43,15 @@ class Choice:
     """Text so far of one sequence. The joined deltas are the same however events are batched.
 
     The text leaves out special tokens, the stop token and the stop string. Every generated token has one
-    `Entry` when log-probabilities were asked for, except those that lie wholly in a stop string.
+    `Entry` when log-probabilities were asked for, except those that lie wholly in a stop string. The text of
+    the first `min_tokens` tokens has no part in a stop string.
     """
 
-    def __init__(self, vocabulary: Vocabulary, stops: Sequence[str] = ()) -> None:
+    def __init__(self, vocabulary: Vocabulary, stops: Sequence[str] = (), min_tokens: int = 0) -> None:
         self._vocabulary = vocabulary
         self._detokenizer = Detokenizer()
-        self._matcher = StopMatcher(stops)
+        self._matcher = StopMatcher(stops) if stops else None
+        self._min_tokens = min_tokens
         self._held: deque[Entry] = deque()
         self._decoded_chars = 0
         self._shown_chars = 0
@@ -62,7 +64,8 @@ class Choice:
         """Take one event of an unfinished choice; its `finish_reason` must not be "abort" or "error"."""
         if self.cached_prompt_tokens is None:
             self.cached_prompt_tokens = event.cached_prompt_tokens
-        self.prompt_logprobs += event.prompt_logprobs
+        if event.prompt_logprobs:
+            self.prompt_logprobs += event.prompt_logprobs
         text, stopped = "", False
         if event.token_id is not None:
             self.completion_tokens += 1
@@ -72,7 +75,7 @@ class Choice:
         elif event.finish_reason is not None:
             text, self.finish_reason = self._add_tail(text, event.finish_reason)
         self._shown_chars += len(text)
-        return Delta(text, self._release(), self.finish_reason)
+        return Delta(text, self._release() if self._held else (), self.finish_reason)
 
     def _add_token(self, token_id: int, event: TokenEvent) -> tuple[str, bool]:
         hidden = event.finish_reason == "stop" or self._vocabulary.is_special(token_id)
@@ -82,9 +85,13 @@ class Choice:
             return "", False
         decoded = self._detokenizer.push(self._vocabulary.token_bytes(token_id))
         self._decoded_chars += len(decoded)
+        if self._matcher is None or self.completion_tokens <= self._min_tokens:
+            return decoded, False
         return self._matcher.push(decoded)
 
     def _add_tail(self, text: str, finish_reason: str) -> tuple[str, str]:
+        if self._matcher is None or self.completion_tokens <= self._min_tokens:
+            return text + self._detokenizer.finish(), finish_reason
         matched = self._matcher.push(self._detokenizer.finish())
         if matched.stopped:
             return text + matched.text, "stop"

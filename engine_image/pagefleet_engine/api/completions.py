@@ -5,7 +5,15 @@ from collections.abc import Sequence
 import msgspec
 
 from pagefleet_engine.api import echo, logprobs
-from pagefleet_engine.api.answers import Answer, CompletionChoice, CompletionLogprobs, Usage, to_event, to_json
+from pagefleet_engine.api.answers import (
+    Answer,
+    CompletionChoice,
+    CompletionLogprobs,
+    TextEvents,
+    Usage,
+    to_event,
+    to_json,
+)
 from pagefleet_engine.api.choice import Choice, Delta, Entry
 from pagefleet_engine.api.dialect import Asked, Heading, Whole
 from pagefleet_engine.api.echo import Echo
@@ -37,6 +45,7 @@ class CompletionDialect:
         self._token_ids: tuple[TokenIds, ...] = ()
         self._echoes: list[Echo] = []
         self._scores: dict[int, CompletionLogprobs] = {}
+        self._texts = TextEvents()
 
     def prompts(self, model: ServedModel, capacity: Capacity) -> tuple[TokenIds, ...]:
         """The tokens of every prompt; slow, for a thread. Raises `InvalidRequest`, `ContextTooLong`."""
@@ -47,22 +56,23 @@ class CompletionDialect:
             self._echoes = [echo.echo(prompt, token_ids, model.tokenizer) for prompt, token_ids in pairs]
         return self._token_ids
 
-    def opening(self, index: int, choice: Choice) -> bytes | None:
+    def opening(self, index: int, choice: Choice, usage: Usage | None) -> bytes | None:
         """The echoed prompt with its log-probabilities; slow with these, for a thread."""
         if not self.request.echo:
             return None
-        return self._event(
-            [CompletionChoice(index, self._echo(index).text, self._prompt_logprobs(index, choice), None)]
-        )
+        scores = self._prompt_logprobs(index, choice)
+        return self._event(CompletionChoice(index, self._echo(index).text, scores, None), usage)
 
-    def chunk(self, index: int, delta: Delta) -> bytes:
+    def chunk(self, index: int, delta: Delta, usage: Usage | None) -> bytes:
         """A chunk of text."""
+        if not delta.entries and usage is None:
+            return self._texts.event(index, delta.text, self._plain_event)
         found = self._answer_logprobs(index, delta.entries) if delta.entries else None
-        return self._event([CompletionChoice(index, delta.text, found, None)])
+        return self._event(CompletionChoice(index, delta.text, found, None), usage)
 
-    def closing(self, index: int, finish_reason: str) -> bytes:
+    def closing(self, index: int, finish_reason: str, usage: Usage | None) -> bytes:
         """The one chunk of a choice with a finish reason."""
-        return self._event([CompletionChoice(index, "", None, finish_reason)])
+        return self._event(CompletionChoice(index, "", None, finish_reason), usage)
 
     def usage_event(self, usage: Usage) -> bytes:
         """The chunk after all choices."""
@@ -98,8 +108,12 @@ class CompletionDialect:
     def _answer_logprobs(self, index: int, entries: Sequence[Entry]) -> CompletionLogprobs:
         return logprobs.completion(entries, self._vocabulary, len(self._echo(index).text))
 
-    def _event(self, choices: list[CompletionChoice]) -> bytes:
-        return to_event(self._answer(choices, None if self.request.include_usage else msgspec.UNSET))
+    def _plain_event(self, index: int, text: str) -> bytes:
+        return self._event(CompletionChoice(index, text, None, None))
+
+    def _event(self, choice: CompletionChoice, usage: Usage | None = None) -> bytes:
+        untold = None if self.request.include_usage else msgspec.UNSET
+        return to_event(self._answer([choice], untold if usage is None else usage))
 
     def _answer(
         self, choices: list[CompletionChoice], usage: Usage | msgspec.UnsetType | None

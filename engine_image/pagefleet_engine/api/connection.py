@@ -11,12 +11,13 @@ from typing import Any
 
 import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from pagefleet_engine.api import errors
 from pagefleet_engine.api.answers import to_json
 from pagefleet_engine.api.errors import ApiError, HeadTooLarge, InvalidRequest
+from pagefleet_engine.api.transport import CHUNKS
 
 HEAD_LIMIT_BYTES = 64 << 10
 """Request line and headers, or the trailers of a chunked body."""
@@ -126,6 +127,7 @@ class Connection(HttpToolsProtocol):
         """Start the request, except one that is parsed again without its upgrade."""
         self._unparsed_bytes = self._head_bytes = 0
         self._head_done = True
+        self.scope["extensions"] = {CHUNKS: {"begun": self._chunks}}
         if not self.parser.should_upgrade():
             super().on_headers_complete()
 
@@ -147,6 +149,11 @@ class Connection(HttpToolsProtocol):
             self._direct.close()
         else:
             self.cycle.keep_alive = False
+
+    def _chunks(self) -> "_Chunks | None":
+        cycle = self.cycle
+        begun = cycle is not None and cycle.response_started and cycle.chunked_encoding
+        return _Chunks(cycle) if begun and self.scope["method"] != "HEAD" else None
 
     def _count(self, head_bytes: int) -> None:
         self._unparsed_bytes = 0
@@ -195,6 +202,25 @@ class Connection(HttpToolsProtocol):
         self._close_by_s = self.loop.time() + UNREAD_BODY_S
         self.flow.resume_reading()
         self._direct.write_eof()
+
+
+class _Chunks:
+    """See `transport.Chunks`; what `RequestResponseCycle.send` does, without its checks of each message."""
+
+    __slots__ = ("_cycle", "_flow", "_write")
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self._flow = cycle.flow
+        self._write = cycle.transport.write
+
+    @property
+    def open(self) -> bool:
+        cycle = self._cycle
+        return not (self._flow.write_paused or cycle.disconnected or cycle.response_complete)
+
+    def write(self, piece: bytes) -> None:
+        self._write(b"%x\r\n%b\r\n" % (len(piece), piece))
 
 
 class _Transport(asyncio.Transport):

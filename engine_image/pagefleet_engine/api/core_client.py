@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -25,18 +25,11 @@ Clock = Callable[[], float]
 log = logging.getLogger(__name__)
 
 
-class Arrival(NamedTuple):
-    """An event and when it came."""
-
-    event: TokenEvent
-    received_at_s: float
-
-
 class Listener(Protocol):
     """Who hears of one request's sequences as soon as there is news; must not raise."""
 
-    def hear(self, arrival: Arrival) -> None:
-        """News of one sequence."""
+    def hear(self, event: TokenEvent, received_at_s: float) -> None:
+        """News of one sequence, and when it came."""
         ...
 
     def end(self, error: Exception) -> None:
@@ -146,7 +139,7 @@ class CoreClient:
                 continue
             if event.finish_reason is not None:
                 self._forget(event.request_id)
-            listener.hear(Arrival(event, now_s))
+            listener.hear(event, now_s)
 
     def _forget(self, request_id: int) -> bool:
         known = self._flights.pop(request_id, None) is not None

@@ -13,10 +13,18 @@ class Detokenizer:
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._holds = False
 
     def push(self, token: bytes) -> str:
         """The characters that are complete now; may be empty."""
-        return self._decoder.decode(token)
+        if not self._holds:
+            try:
+                return token.decode()
+            except UnicodeDecodeError:
+                pass
+        text = self._decoder.decode(token)
+        self._holds = self._decoder.getstate()[0] != b""
+        return text
 
     def finish(self) -> str:
         """What is left of an unfinished character."""

@@ -61,15 +61,18 @@ class Dialect(Protocol):
         """The tokens of every prompt; slow, for a thread. Raises `InvalidRequest`, `ContextTooLong`."""
         ...
 
-    def opening(self, index: int, choice: Choice) -> bytes | None:
-        """The first chunk of a choice, once something of it is known; None where there is none."""
+    def opening(self, index: int, choice: Choice, usage: Usage | None) -> bytes | None:
+        """The first chunk of a choice, once something of it is known; None where there is none.
+
+        `usage`, here and in the other chunks, is what was used so far, where every chunk tells it.
+        """
         ...
 
-    def chunk(self, index: int, delta: Delta) -> bytes:
+    def chunk(self, index: int, delta: Delta, usage: Usage | None) -> bytes:
         """A chunk of text."""
         ...
 
-    def closing(self, index: int, finish_reason: str) -> bytes:
+    def closing(self, index: int, finish_reason: str, usage: Usage | None) -> bytes:
         """The one chunk of a choice with a finish reason."""
         ...
 

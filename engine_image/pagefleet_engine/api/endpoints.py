@@ -3,14 +3,14 @@
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence, Set
 from contextlib import AsyncExitStack, aclosing
 from typing import TypeVar, TypeVarTuple
 
 from fastapi import Request, Response
 
 from pagefleet_engine.api import planning, requests
-from pagefleet_engine.api.answers import DONE, Model, ModelList, to_json
+from pagefleet_engine.api.answers import DONE, Model, ModelList, Usage, to_json
 from pagefleet_engine.api.auth import cache_salt
 from pagefleet_engine.api.chat import ChatDialect
 from pagefleet_engine.api.choice import Choice, Delta
@@ -18,10 +18,18 @@ from pagefleet_engine.api.completions import CompletionDialect
 from pagefleet_engine.api.dialect import Dialect, Heading, Whole
 from pagefleet_engine.api.errors import ModelUnknown
 from pagefleet_engine.api.gate import Claim
-from pagefleet_engine.api.generation import ClientGone, Generation, Progress
+from pagefleet_engine.api.generation import ClientGone, Direct, Generation, Progress
 from pagefleet_engine.api.host import EngineHost
 from pagefleet_engine.api.requests import ChatRequest, CompletionRequest, GenerationRequest
-from pagefleet_engine.api.transport import EventStream, json_response, nobody_response, on_hang_up, read_body
+from pagefleet_engine.api.transport import (
+    Chunks,
+    EventStream,
+    chunks_of,
+    json_response,
+    nobody_response,
+    on_hang_up,
+    read_body,
+)
 from pagefleet_engine.scheduler.admission import Capacity
 
 LARGE_BODY_BYTES = 64 << 10
@@ -159,6 +167,7 @@ class Endpoints:
     async def _events(self, request: Request, dialect: Dialect, generation: Generation) -> AsyncGenerator[bytes, None]:
         """The events of a stream, those of one step together; ends with usage, if asked for, and `[DONE]`."""
         opened: set[int] = set()
+        begun: Chunks | None = None
         async with AsyncExitStack() as stack:
             stack.callback(generation.log_end, request.state.request_id, stream=True)
             await stack.enter_async_context(on_hang_up(request.receive, lambda: generation.end(ClientGone())))
@@ -166,6 +175,8 @@ class Endpoints:
             async for batch in batches:
                 if events := await self._encoded(batch, dialect, generation, opened):
                     yield events
+                    if begun is None and (begun := chunks_of(request)) is not None:
+                        generation.send_by(_direct(begun, dialect, generation, opened))
             tail = dialect.usage_event(generation.usage()) if dialect.request.include_usage else b""
             yield tail + DONE
 
@@ -188,13 +199,31 @@ def _whole_choice(choice: Choice, deltas: Sequence[Delta]) -> Whole:
 
 def _events_of(batch: Sequence[Progress], dialect: Dialect, generation: Generation, opened: set[int]) -> bytes:
     events: list[bytes] = []
+    usage = _usage_so_far(dialect, generation)
     for index, delta in batch:
         choice = generation.choices[index]
         if index not in opened and (choice.completion_tokens or delta.finish_reason):
             opened.add(index)
-            events.append(dialect.opening(index, choice) or b"")
+            events.append(dialect.opening(index, choice, usage) or b"")
         if delta.text or delta.entries:
-            events.append(dialect.chunk(index, delta))
+            events.append(dialect.chunk(index, delta, usage))
         if delta.finish_reason is not None:
-            events.append(dialect.closing(index, delta.finish_reason))
+            events.append(dialect.closing(index, delta.finish_reason, usage))
     return b"".join(events)
+
+
+def _direct(chunks: Chunks, dialect: Dialect, generation: Generation, opened: Set[int]) -> Direct:
+    """Sends what is added to choices that were opened straight to the connection."""
+
+    def send(index: int, delta: Delta) -> bool:
+        if index not in opened or not chunks.open:
+            return False
+        if delta.text or delta.entries:
+            chunks.write(dialect.chunk(index, delta, _usage_so_far(dialect, generation)))
+        return True
+
+    return send
+
+
+def _usage_so_far(dialect: Dialect, generation: Generation) -> Usage | None:
+    return generation.usage() if dialect.request.usage_in_chunks else None

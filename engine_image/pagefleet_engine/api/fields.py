@@ -14,12 +14,7 @@ _ZERO: tuple[Any, ...] = (None, 0)
 _EMPTY: tuple[Any, ...] = (None, [], {}, "")
 
 _COMMON: dict[str, tuple[Any, ...]] = {
-    "presence_penalty": _ZERO,
-    "frequency_penalty": _ZERO,
-    "repetition_penalty": (None, 1),
     "length_penalty": (None, 1),
-    "min_p": _ZERO,
-    "min_tokens": _ZERO,
     "use_beam_search": _OFF,
     "include_stop_str_in_output": _OFF,
     "skip_special_tokens": (None, True),
@@ -75,7 +70,6 @@ COMPLETIONS: dict[str, tuple[Any, ...]] = _COMMON | {
     "messages": (None,),
     "top_logprobs": (None,),
 }
-STREAM_OPTIONS: dict[str, tuple[Any, ...]] = {"continuous_usage_stats": _OFF}
 _SHOWN_CHARS = 80
 
 
@@ -85,17 +79,14 @@ def shown(value: Any) -> str:
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 
 
-def refuse_unsupported(sent: Mapping[str, Any], table: Mapping[str, tuple[Any, ...]], *, within: str = "") -> None:
-    """Raise `InvalidRequest` for the first field of `table` that was sent with another value than allowed.
-
-    `within` comes before the field's name.
-    """
+def refuse_unsupported(sent: Mapping[str, Any], table: Mapping[str, tuple[Any, ...]]) -> None:
+    """Raise `InvalidRequest` for the first field of `table` that was sent with another value than allowed."""
     for name, allowed in table.items():
         if name in sent and not any(_same(sent[name], value) for value in allowed):
             choices = ", ".join("null" if value is None else _json_like(value) for value in allowed)
             raise InvalidRequest(
-                f"{within}{name} is not supported with the value {shown(sent[name])}; leave it out or send: {choices}",
-                param=f"{within}{name}",
+                f"{name} is not supported with the value {shown(sent[name])}; leave it out or send: {choices}",
+                param=name,
             )
 
 

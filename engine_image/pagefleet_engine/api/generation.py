@@ -2,17 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import NamedTuple
 
 from pagefleet_api.metrics import Engine
 from pagefleet_engine.api.answers import CachedTokens, Usage
 from pagefleet_engine.api.choice import Choice, Delta
-from pagefleet_engine.api.core_client import Arrival, Clock, CoreClient
+from pagefleet_engine.api.core_client import Clock, CoreClient
 from pagefleet_engine.api.errors import AnswerFailed, CoreLost, ReadTooSlowly
 from pagefleet_engine.api.gate import Claim
 from pagefleet_engine.api.recorder import Recorder
-from pagefleet_engine.wire import Submit
+from pagefleet_engine.wire import Submit, TokenEvent
 
 UNREAD_LIMIT_BYTES = 8 << 20
 """How far one request's answer, as it will be sent, may run ahead of its client's reading."""
@@ -20,6 +20,10 @@ _EVENT_BYTES = 256
 _LOGPROB_BYTES = 96
 
 log = logging.getLogger(__name__)
+
+
+Direct = Callable[[int, Delta], bool]
+"""Sends what an event adds to the choice of this index, at once; False, and nothing, where that cannot be."""
 
 
 class ClientGone(Exception):
@@ -90,6 +94,8 @@ class Generation:
         self._read = False
         self._error: Exception | None = None
         self._wake = asyncio.Event()
+        self._idle = False
+        self._direct: Direct | None = None
         self._core = core
         self.choices = plan.choices
         core.submit(plan.submits, self)
@@ -101,6 +107,13 @@ class Generation:
         """Seconds from arrival to the first token of any choice."""
         firsts = [timing.first_at_s - timing.arrived_at_s for timing in self._timings if timing.first_at_s is not None]
         return min(firsts, default=None)
+
+    def send_by(self, direct: Direct) -> None:
+        """From now on `direct` sends what comes while the reader of `progress` waits, without waking it.
+
+        So a token costs no switch of tasks. A choice's end and what `direct` does not take go through `progress`.
+        """
+        self._direct = direct
 
     async def progress(self) -> AsyncGenerator[list[Progress], None]:
         """What has been added since the last batch, until every choice has ended.
@@ -117,18 +130,21 @@ class Generation:
                     raise self._error
                 else:
                     self._wake.clear()
+                    self._idle = True
                     await self._wake.wait()
+                    self._idle = False
             self._read = True
         finally:
+            self._idle, self._direct = False, None
             self._close("abort")
 
-    def hear(self, arrival: Arrival) -> None:
+    def hear(self, event: TokenEvent, received_at_s: float) -> None:
         """Take news of one sequence when it comes, whenever the client may read it."""
-        index = self._index[arrival.event.request_id]
+        index = self._index[event.request_id]
         if index not in self._open:
             return
         try:
-            self._take(index, arrival)
+            self._take(index, event, received_at_s)
         except Exception:  # one answer's fault must not cost the others
             log.exception("answer_failed")
             self.end(AnswerFailed("The answer failed inside the server."))
@@ -148,17 +164,18 @@ class Generation:
         """What is unfinished ends by a fault of this process: it counts as an error, not as an abort."""
         self._close("error")
 
-    def _take(self, index: int, arrival: Arrival) -> None:
-        event = arrival.event
+    def _take(self, index: int, event: TokenEvent, now_s: float) -> None:
         if event.finish_reason in ("error", "abort"):
             self.end(AnswerFailed(f"The engine could not finish this answer: {event.error or 'aborted'}"))
             return
         delta = self.choices[index].push(event)
-        self._time(self._timings[index], arrival)
+        self._time(self._timings[index], event, now_s)
         if delta.finish_reason is not None:
             if event.finish_reason is None:
                 self._core.abort([event.request_id])
             self._end(index, delta.finish_reason)
+        elif self._idle and not self._unread and self._direct is not None and self._direct(index, delta):
+            return
         self._unread.append(Progress(index, delta))
         self._unread_bytes += _size_bytes(delta)
         self._wake.set()
@@ -170,14 +187,13 @@ class Generation:
         for index in tuple(self._open):
             self._end(index, outcome)
 
-    def _time(self, timing: _Timing, arrival: Arrival) -> None:
-        now_s = arrival.received_at_s
-        if timing.seated_at_s is None and arrival.event.cached_prompt_tokens is not None:
+    def _time(self, timing: _Timing, event: TokenEvent, now_s: float) -> None:
+        if timing.seated_at_s is None and event.cached_prompt_tokens is not None:
             timing.seated_at_s = now_s
             self._recorder.observe(Engine.REQUEST_QUEUE, timing.seated_at_s - timing.arrived_at_s)
-        if arrival.event.token_id is None:
+        if event.token_id is None:
             return
-        self._recorder.count(Engine.GENERATION_TOKENS)
+        self._recorder.generation_tokens += 1
         if timing.last_at_s is None:
             timing.first_at_s = now_s
             self._recorder.observe(Engine.TIME_TO_FIRST_TOKEN, now_s - timing.arrived_at_s)

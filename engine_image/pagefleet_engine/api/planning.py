@@ -1,7 +1,7 @@
 """From a parsed request and its prompt tokens to what the core is asked; pure."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pagefleet_engine.api.choice import Choice, Vocabulary
 from pagefleet_engine.api.dialect import Asked
@@ -30,6 +30,16 @@ class Tokenizer(Vocabulary, Protocol):
     def eos_ids(self) -> tuple[int, ...]:
         """Tokens that end an answer."""
         ...
+
+
+class Barred(NamedTuple):
+    """Tokens that are not chosen for positions below `before`: an answer has `min_tokens` before it may end."""
+
+    token_ids: tuple[int, ...]
+    before: int
+
+
+NOT_BARRED = Barred((), 0)
 
 
 def check_fits(prompts: Sequence[TokenIds], asked: Asked, ready: CoreReady) -> None:
@@ -66,19 +76,23 @@ def plan(
     submits: list[Submit] = []
     for tokens in prompts:
         seed = fresh_seed() if request.seed is None else request.seed
+        max_tokens = _answer_tokens(asked, len(tokens), window_tokens)
+        _check_min_tokens(request, asked, max_tokens)
+        barred = Barred(stop_token_ids, len(tokens) + request.min_tokens) if request.min_tokens else NOT_BARRED
         for index in range(request.choices):
             submits.append(
                 Submit(
                     request_id=request_ids[len(submits)],
                     prompt_token_ids=tokens,
-                    max_tokens=_answer_tokens(asked, len(tokens), window_tokens),
-                    sampling=_sampling(request, asked, choice_seed(seed, index), logit_bias),
+                    max_tokens=max_tokens,
+                    sampling=_sampling(request, asked, choice_seed(seed, index), logit_bias, barred),
                     stop_token_ids=stop_token_ids,
                     prompt_logprobs=asked.prompt_logprobs,
                     cache_salt=cache_salt,
                 )
             )
-    return Plan(submits, [Choice(tokenizer, request.stops) for _ in submits], request.choices)
+    choices = [Choice(tokenizer, request.stops, request.min_tokens or 0) for _ in submits]
+    return Plan(submits, choices, request.choices)
 
 
 def _answer_tokens(asked: Asked, prompt_tokens: int, window_tokens: int) -> int:
@@ -88,8 +102,21 @@ def _answer_tokens(asked: Asked, prompt_tokens: int, window_tokens: int) -> int:
     return room if asked.default_answer_tokens is None else min(asked.default_answer_tokens, room)
 
 
+def _check_min_tokens(request: GenerationRequest, asked: Asked, max_tokens: int) -> None:
+    if request.min_tokens is not None and request.min_tokens > max_tokens:
+        raise InvalidRequest(
+            f"min_tokens is {request.min_tokens}, but the answer can have {max_tokens} tokens at most; "
+            f"lower min_tokens, or give a larger {asked.answer_tokens_field} where the window has room",
+            param="min_tokens",
+        )
+
+
 def _sampling(
-    request: GenerationRequest, asked: Asked, seed: int, logit_bias: tuple[tuple[int, float], ...]
+    request: GenerationRequest,
+    asked: Asked,
+    seed: int,
+    logit_bias: tuple[tuple[int, float], ...],
+    barred: Barred,
 ) -> Sampling:
     temperature = _DEFAULT_TEMPERATURE if request.temperature is None else request.temperature
     return Sampling(
@@ -97,7 +124,13 @@ def _sampling(
         temperature=0.0 if temperature < MIN_TEMPERATURE else temperature,
         top_k=request.top_k if request.top_k is not None and request.top_k > 0 else None,
         top_p=1.0 if request.top_p is None else request.top_p,
+        min_p=request.min_p or 0.0,
         logit_bias=logit_bias,
+        barred_token_ids=barred.token_ids,
+        barred_before=barred.before,
+        presence_penalty=request.presence_penalty or 0.0,
+        frequency_penalty=request.frequency_penalty or 0.0,
+        repetition_penalty=1.0 if request.repetition_penalty is None else request.repetition_penalty,
         top_logprobs=asked.top_logprobs,
     )
 

@@ -1,7 +1,7 @@
 """What the API process counts and measures, until `/metrics` is read."""
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pagefleet_api.metrics import Engine, Metric
 from pagefleet_engine.api.errors import REJECTION_REASONS
@@ -71,7 +71,9 @@ class Recorder:
     """Counters and histograms of one engine; every label value exists from the start, at 0."""
 
     def __init__(self) -> None:
-        self.counters: dict[tuple[Metric, LabelValues], float] = {
+        self.generation_tokens = 0
+        """Raised for every token, so without the way through `count`."""
+        self._counters: dict[tuple[Metric, LabelValues], float] = {
             (metric, values): 0.0 for metric, series in _COUNTERS.items() for values in series
         }
         self.histograms: dict[tuple[Metric, LabelValues], Histogram] = {
@@ -79,9 +81,15 @@ class Recorder:
         }
         self.inter_token = self.histograms[Engine.INTER_TOKEN_LATENCY, ()]
 
+    @property
+    def counters(self) -> Mapping[tuple[Metric, LabelValues], float]:
+        """Every counter by family and label values."""
+        self._counters[Engine.GENERATION_TOKENS, ()] = self.generation_tokens
+        return self._counters
+
     def count(self, metric: Metric, *values: str, by: float = 1) -> None:
         """Raise a counter; `values` are those of its labels after `model_name`, known at the start."""
-        self.counters[metric, values] += by
+        self._counters[metric, values] += by
 
     def observe(self, metric: Metric, value: float, *labels: str) -> None:
         """Add a value to a histogram; a negative one, of clocks read out of order, counts as 0."""

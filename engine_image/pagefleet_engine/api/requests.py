@@ -24,7 +24,10 @@ MAX_LOGIT_BIAS = 1024
 MAX_STOP_TOKEN_IDS = 1024
 MAX_CACHE_SALT_CHARS = 256
 
+MOST_REPETITION_PENALTY = 100
+
 TokenCount = Annotated[int, Field(ge=1, lt=2**31)]
+Penalty = Annotated[float, Field(ge=-2, le=2, allow_inf_nan=False)]
 
 
 class StreamOptions(BaseModel):
@@ -33,6 +36,7 @@ class StreamOptions(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="allow")
 
     include_usage: bool = False
+    continuous_usage_stats: bool = False
 
 
 class GenerationRequest(BaseModel):
@@ -46,6 +50,10 @@ class GenerationRequest(BaseModel):
     temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
     top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=MOST_REPETITION_PENALTY, allow_inf_nan=False)] | None = None
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
     best_of: int | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**64)] | None = None
@@ -54,6 +62,7 @@ class GenerationRequest(BaseModel):
     stop: Any = None
     stop_token_ids: Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=MAX_STOP_TOKEN_IDS)] | None = None
     ignore_eos: bool | None = None
+    min_tokens: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_CACHE_SALT_CHARS)] | None = None
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]] | None = None
 
@@ -74,6 +83,11 @@ class GenerationRequest(BaseModel):
         """Whether a stream ends with a chunk of usage."""
         return self.stream_options is not None and self.stream_options.include_usage
 
+    @property
+    def usage_in_chunks(self) -> bool:
+        """Whether every chunk of a stream tells the usage so far."""
+        return self.stream_options is not None and self.stream_options.continuous_usage_stats
+
     def check(self) -> None:
         """What types cannot say; raises `InvalidRequest`."""
         fields.refuse_unsupported(self.model_extra or {}, self.refused_fields)
@@ -85,9 +99,10 @@ class GenerationRequest(BaseModel):
             )
         if self.stream_options is not None and not self.stream:
             raise InvalidRequest("stream_options is only allowed with stream: true", param="stream_options")
-        if self.stream_options is not None:
-            fields.refuse_unsupported(
-                self.stream_options.model_extra or {}, fields.STREAM_OPTIONS, within="stream_options."
+        if self.usage_in_chunks and not self.include_usage:
+            raise InvalidRequest(
+                "stream_options.continuous_usage_stats is only allowed with stream_options.include_usage: true",
+                param="stream_options.continuous_usage_stats",
             )
         if self.logit_bias is not None and len(self.logit_bias) > MAX_LOGIT_BIAS:
             raise InvalidRequest(

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
@@ -69,6 +70,30 @@ async def on_hang_up(receive: Receive, act: Callable[[], None]) -> AsyncIterator
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+CHUNKS = "pagefleet.chunks"
+"""ASGI extension of our connections; `begun` gives the `Chunks` of the answer, None before its head is sent."""
+
+
+class Chunks(Protocol):
+    """Pieces of an answer that has begun, written past the layers of the application."""
+
+    @property
+    def open(self) -> bool:
+        """Whether a piece can be written now: the client is there and has not too much left to take."""
+        ...
+
+    def write(self, piece: bytes) -> None:
+        """Write a piece while `open`; never an empty one, which would end the answer."""
+        ...
+
+
+def chunks_of(request: Request) -> Chunks | None:
+    """The way past the application to this request's connection; None where the server gives none."""
+    extension = request.scope.get("extensions", {}).get(CHUNKS)
+    found: Chunks | None = None if extension is None else extension["begun"]()
+    return found
 
 
 class EventStream(Response):

@@ -63,6 +63,18 @@ def test_a_stop_string_that_is_complete_with_the_last_token_counts_as_stop() -> 
     assert choice.finish_reason == "stop"
 
 
+def test_a_stop_string_counts_only_after_the_least_tokens() -> None:
+    choice = Choice(Words([b"E", b"ND", b"aEN", b"D", b"END"]), ["END"], min_tokens=2)
+    assert text(run(choice, events([0, 1, 2, 3, 4], "length"))) == "ENDa"
+    assert (choice.finish_reason, choice.completion_tokens) == ("stop", 4)
+
+
+def test_an_unfinished_character_in_the_least_tokens_is_told_at_the_end() -> None:
+    choice = Choice(Words([b"a", b"\xe4"]), ["\ufffd"], min_tokens=2)
+    assert text(run(choice, events([0, 1], "length"))) == "a\ufffd"
+    assert choice.finish_reason == "length"
+
+
 def test_held_text_comes_out_at_the_end() -> None:
     choice = Choice(Words([b"a", b"EN"]), ["END"])
     assert [delta.text for delta in run(choice, events([0, 1], "length"))] == ["a", "EN"]

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from pagefleet_engine.api import core_client
-from pagefleet_engine.api.core_client import Arrival, CoreClient
+from pagefleet_engine.api.core_client import CoreClient
 from pagefleet_engine.core.channel import encode_frame
 from pagefleet_engine.steps import Sampling
 from pagefleet_engine.wire import StepReport, Submit, TokenEvent
@@ -29,11 +29,11 @@ class Writer(asyncio.StreamWriter):
 
 class Ear:
     def __init__(self) -> None:
-        self.heard: list[Arrival] = []
+        self.heard: list[TokenEvent] = []
         self.error: Exception | None = None
 
-    def hear(self, arrival: Arrival) -> None:
-        self.heard.append(arrival)
+    def hear(self, event: TokenEvent, received_at_s: float) -> None:
+        self.heard.append(event)
 
     def end(self, error: Exception) -> None:
         self.error = error
@@ -99,5 +99,5 @@ async def test_news_reaches_its_listener_and_none_after_the_last() -> None:
     core.submit([submit(1)], ear)
     last = TokenEvent(request_id=1, token_id=5, finish_reason="length")
     await converse(core, encode_frame(StepReport(events=(last, last))))
-    assert [arrival.event.token_id for arrival in ear.heard] == [5]
+    assert [event.token_id for event in ear.heard] == [5]
     assert (ear.error, core.busy_since_s) == (None, None)

@@ -9,6 +9,7 @@ from pagefleet_engine.api.dialect import Asked
 from pagefleet_engine.api.errors import ApiError, ContextTooLong, InvalidRequest
 from pagefleet_engine.api.generation import Plan
 from pagefleet_engine.api.requests import CompletionRequest
+from pagefleet_engine.steps import Sampling
 from pagefleet_engine.wire import CoreReady
 from tests.pagefleet_engine.api.words import Words
 
@@ -100,6 +101,27 @@ def test_sampling_takes_the_documented_defaults() -> None:
     assert (sampling.temperature, sampling.top_k, sampling.top_p, sampling.logit_bias) == (1.0, None, 1.0, ())
     assert plan([(1,)], temperature=0.0, top_k=-1).submits[0].sampling.top_k is None
     assert plan([(1,)], top_k=5).submits[0].sampling.top_k == 5
+    assert sampling == Sampling(seed=1000)
+
+
+def test_sampling_takes_what_was_sent() -> None:
+    fields: dict[str, Any] = {"min_p": 0.1, "presence_penalty": 0.5, "frequency_penalty": -0.5}
+    fields |= {"repetition_penalty": 1.2, "top_p": 0.5, "temperature": 0.3}
+    assert plan([(1,)], seed=3, **fields).submits[0].sampling == Sampling(seed=3, **fields)
+
+
+def test_what_may_end_an_answer_is_barred_until_it_has_its_least_tokens() -> None:
+    submits = plan([(1,), (1, 2, 3)], answer_tokens=9, min_tokens=4, stop_token_ids=[7]).submits
+    assert [submit.sampling.barred_before for submit in submits] == [5, 7]
+    assert submits[0].sampling.barred_token_ids == submits[0].stop_token_ids == (48, 49, 7)
+
+
+@pytest.mark.parametrize(("answer_tokens", "default"), [(3, None), (None, 3)])
+def test_more_least_tokens_than_an_answer_can_have_are_refused(answer_tokens: int | None, default: int | None) -> None:
+    assert plan([(1,)], answer_tokens, default, min_tokens=3)
+    with pytest.raises(InvalidRequest, match=r"min_tokens is 4, .* 3 tokens at most") as refused:
+        plan([(1,)], answer_tokens, default, min_tokens=4)
+    assert refused.value.param == "min_tokens"
 
 
 @pytest.mark.parametrize(

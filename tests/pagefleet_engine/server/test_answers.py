@@ -1,13 +1,14 @@
 """What clients get: whole and streamed answers of both endpoints."""
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
-from pagefleet_engine.api import logprobs, requests
-from tests.pagefleet_engine.server.inside import Inside, choices, sse, stream_text
+from pagefleet_engine.api import logprobs, requests, transport
+from tests.pagefleet_engine.server.inside import Inside, choices, engine, sse, stream_text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -75,6 +76,36 @@ async def test_a_stream_has_one_role_one_finish_and_usage_only_in_its_last_chunk
         assert [c["delta"].get("role") for c in mine].count("assistant") == 1
         assert [c["finish_reason"] for c in mine if c["finish_reason"]] == ["length"]
         assert mine[-1] == {"index": index, "delta": {}, "logprobs": None, "finish_reason": "length"}
+
+
+@pytest.mark.parametrize("path", ["completions", "chat/completions"])
+async def test_every_chunk_tells_the_usage_so_far_where_asked(fast: Inside, path: str) -> None:
+    asked: dict[str, Any] = (
+        {"prompt": "hello"} if path == "completions" else {"messages": [{"role": "user", "content": "x"}]}
+    )
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    *chunks, _ = await stream(fast, path, max_tokens=5, stream_options=options, **asked)
+    counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
+    assert counts == sorted(counts)
+    assert counts[-1] == 5
+    assert all(chunk["usage"]["prompt_tokens"] == chunks[0]["usage"]["prompt_tokens"] > 0 for chunk in chunks)
+
+
+async def test_the_tokens_of_a_stream_after_its_first_piece_wake_no_task(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces: list[bytes] = []
+    send = transport._send_piece
+
+    async def count(sender: Any, piece: bytes) -> None:
+        pieces.append(piece)
+        await send(sender, piece)
+
+    monkeypatch.setattr(transport, "_send_piece", count)
+    async with engine(tiny, step_s=0.005) as running:
+        text = stream_text(await stream(running, "completions", prompt="abcdefgh" * 5, max_tokens=40))
+    assert text == "abcdefgh" * 5
+    assert 2 <= len(pieces) <= 5
 
 
 async def test_a_stream_without_the_option_has_no_usage(fast: Inside) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from pagefleet_api.metrics import Engine
 from pagefleet_engine.api import connection, generation, uploads
-from tests.pagefleet_engine.server.inside import Inside, engine, until
+from pagefleet_engine.api.generation import Generation
+from tests.pagefleet_engine.server.inside import Inside, engine, sse, stream_text, until
 from tests.pagefleet_engine.server.test_draining import skip_grace
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -47,6 +48,16 @@ async def read_to_end(client: socket.socket) -> bytes:
 def narrow(running: Inside) -> None:
     """New connections have small send buffers in the kernel."""
     running.server._sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+
+
+def unchunked(body: bytes) -> bytes:
+    """A chunked body without its framing."""
+    whole = bytearray()
+    while body:
+        size, _, rest = body.partition(b"\r\n")
+        whole += rest[: int(size, 16)]
+        body = rest[int(size, 16) + 2 :]
+    return bytes(whole)
 
 
 @pytest.mark.parametrize("prompt", ["ab", "ab" * 100])
@@ -172,6 +183,18 @@ async def test_a_client_that_stops_reading_under_way_is_dropped_and_counted(
         assert (await running.requests_total())["abort"] == 1
         assert await running.metric("pagefleet_client_disconnects_total") == 1
         client.close()
+
+
+async def test_a_client_that_pauses_gets_every_token_once_and_in_order(tiny: Path) -> None:
+    prompt = "".join(chr(ord("a") + place % 26) for place in range(250))
+    async with engine(tiny, step_s=0.001) as running:
+        narrow(running)
+        body = request("connection: close\r\n", prompt=prompt, max_tokens=250, logprobs=9, ignore_eos=True, stream=True)
+        client = await connected(running, body, 4096)
+        flights = running.server.host.core._flights
+        await until(lambda: any(isinstance(each, Generation) and len(each._unread) > 3 for each in flights.values()))
+        _, _, answer = (await read_to_end(client)).partition(b"\r\n\r\n")
+        assert stream_text(sse(unchunked(answer).decode())) == prompt
 
 
 async def test_an_answer_that_runs_too_far_ahead_of_its_reader_ends_with_an_error(

@@ -8,6 +8,8 @@ import openai
 import pytest
 
 from pagefleet_engine.api import health
+from pagefleet_engine.api.answers import Usage
+from pagefleet_engine.api.choice import Delta
 from pagefleet_engine.api.completions import CompletionDialect
 from tests.pagefleet_engine.server.inside import engine, sse, stream_text, until
 
@@ -53,6 +55,25 @@ async def test_a_fault_of_the_server_in_a_stream_is_an_error_and_not_an_abort(
         monkeypatch.setattr(CompletionDialect, "chunk", chunk)
         response = await running.complete("ab", max_tokens=400, ignore_eos=True, stream=True)
         assert (response.status_code, response.json()["error"]["code"]) == (500, "engine_error")
+        assert await running.requests_total() == {"error": 1, "stop": 0, "length": 0, "abort": 0}
+        await until(running.idle)
+
+
+async def test_a_fault_of_the_server_under_way_ends_the_stream_with_an_error(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chunk = CompletionDialect.chunk
+
+    def failing(dialect: CompletionDialect, index: int, delta: Delta, usage: Usage | None) -> bytes:
+        if delta.text == "c":
+            raise RuntimeError("a bug")
+        return chunk(dialect, index, delta, usage)
+
+    async with engine(tiny, step_s=0.02) as running:
+        monkeypatch.setattr(CompletionDialect, "chunk", failing)
+        *told, last = sse((await running.complete("abc", max_tokens=400, stream=True)).text)
+        assert stream_text(told) == "ab"
+        assert last["error"]["code"] == "engine_error"
         assert await running.requests_total() == {"error": 1, "stop": 0, "length": 0, "abort": 0}
         await until(running.idle)
 
