@@ -45,8 +45,13 @@ def settings(argv: Sequence[str]) -> Settings:
         repeats=given.repeat,
         flags=tuple(words[cut + 1 :]),
         check=not given.no_check,
-        command=shlex.join(["python", "-m", "bench.engine", *words]),
+        command=shlex.join(["python", "-m", "bench.engine", *(_plain(word, given.json) for word in words)]),
     )
+
+
+def _plain(word: str, results: Path) -> str:
+    """Without the folder of the results, which says something of this machine alone."""
+    return results.name if word == str(results) else word
 
 
 def main() -> int:

@@ -41,12 +41,16 @@ class Offline:
             "kv-tokens": self.kv_tokens,
             "offline-mixed": self.mixed,
             "continuous-against-static": self.static,
+            "memory-stress": self.memory_stress,
         }[name]
 
     def kv_tokens(self) -> Measured:
         """Tokens that the KV pool holds."""
         limit = None if self.limits is None else self.limits.kv_tokens(self.engine.launch.gpu_memory_utilization)
-        return Measured(self.engine.loaded.runner.num_blocks * BLOCK_TOKENS, "tokens", limit)
+        loaded = self.engine.loaded
+        detail = {"load_s": round(self.engine.load_s, 2), "memory_bytes": loaded.memory_bytes}
+        detail |= {"phase_s": {phase: round(seconds, 2) for phase, seconds in loaded.phase_s.items()}}
+        return Measured(loaded.runner.num_blocks * BLOCK_TOKENS, "tokens", limit, detail)
 
     def mixed(self) -> Measured:
         """nano-vllm's offline workload; see `workloads.mixed`."""
@@ -81,13 +85,23 @@ class Offline:
         return Measured(value, "ms", None if step_s is None else step_s * 1e3, detail)
 
     def prefill(self, count: int, length: int) -> Measured:
-        """Prompt tokens a second until all have their first token."""
-        session = self.engine.session()
+        """Prompt tokens a second until all have their first token; prompts are cut to the model's window."""
+        session, length = self.engine.session(), min(length, self.engine.loaded.max_model_len - 1)
         batch = workloads.uniform(count, length, 1, count, self.engine.vocab_size)
         tokens = count * length
         value, runs = median(lambda: tokens / session.generate(batch).seconds, self.repeats or self.scale.repeats)
         limit = None if self.limits is None else tokens / self.limits.prefill_s(batch.lengths)
         return Measured(value, "tok/s", limit, {"inputs": f"{count} prompts of {length}", **runs})
+
+    def memory_stress(self) -> Measured:
+        """Tokens in the KV pool at once, every seat taken, steps as large as they get; all must be answered."""
+        loaded, seats, output = self.engine.loaded, self.engine.launch.max_num_seqs, 16
+        share = loaded.runner.num_blocks // seats - 1
+        length = max(min(share * BLOCK_TOKENS, loaded.max_model_len) - output, 1)
+        batch = workloads.uniform(seats, length, output, 41, self.engine.vocab_size)
+        seconds = self.engine.session().generate(batch).seconds
+        detail = {"inputs": f"{seats} requests of {length} in, {output} out", "seconds": round(seconds, 2)}
+        return Measured(seats * (length + output), "tokens", None, detail)
 
     def static(self) -> Measured:
         """Continuous batching against static batches of as many seats, on outputs of mixed length.

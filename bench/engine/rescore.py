@@ -28,12 +28,14 @@ def reference(launch: Launch, dtype: torch.dtype, device: torch.device) -> Any:
     torch.set_default_dtype(dtype)
     try:
         with torch.device(device):
-            model = AutoModelForCausalLM.from_config(_config(files), attn_implementation="sdpa").eval()
+            model = AutoModelForCausalLM.from_config(_config(files), dtype=dtype, attn_implementation="sdpa").eval()
     finally:
         torch.set_default_dtype(before)
     weights = _weights(launch, files, model, dtype, device)
     with torch.inference_mode():
         for name, parameter in model.named_parameters():
+            if parameter.dtype != dtype:
+                raise TypeError(f"transformers made {name} in {parameter.dtype}, not {dtype}")
             parameter.copy_(weights.tensor(name))
     return model
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from bench.engine.results import WorkFailed
 
 HOST = "127.0.0.1"
-START_TIMEOUT_S = 300
+START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 20
 POLL_S = 0.05
 _LOG_TAIL_CHARS = 3000

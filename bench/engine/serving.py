@@ -53,7 +53,7 @@ class Serving:
         found: dict[bool, dict[int, Any]] = {}
         for cache in (True, False) if any(work in PREFIXES for work in rest) else (True,):
             try:
-                self._serve(rest if cache else [work for work in rest if work in PREFIXES], cache, found)
+                self._serve([work for work in rest if cache or work in {START, *PREFIXES}], cache, found)
             except Exception as error:  # a server that does not start, or dies, ends its own works alone
                 told = {row["work"] for row in self.results.rows()}
                 for work in rest if cache else ():
@@ -69,7 +69,7 @@ class Serving:
         with self._server(f"server-cache-{'on' if cache else 'off'}", cache) as server:
             online = Online(server, self.scale, self.limits, self.vocab_size)
             start = self._start_of(server, triton_cache)
-            if START in works:
+            if START in works:  # of both servers: on a fresh machine the first is cold, the second warm
                 self.results.add(START, start)
             online.warm_up()
             for work in works:

@@ -78,6 +78,7 @@ def test_engine_flags_follow_two_dashes_and_works_replace_the_suites() -> None:
     given = settings([*words, "--work", "start", "--", "--itl-goal-ms", "50"])
     assert (given.chosen, given.flags) == (("start",), ("--itl-goal-ms", "50"))
     assert given.command.endswith("-- --itl-goal-ms 50")
+    assert settings(["--model", "m", "--json", "/somewhere/x.jsonl"]).command.endswith("--model m --json x.jsonl")
 
 
 def test_all_works_that_were_asked_for_are_in_a_suite() -> None:

@@ -9,7 +9,7 @@ import pytest
 from bench.engine.program import Settings, run
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
-WORKS = ("kv-tokens", "decode-b1", "offline-mixed", "cold-warm-equal", "online-c2-16x8", "start")
+WORKS = ("kv-tokens", "decode-b1", "offline-mixed", "memory-stress", "cold-warm-equal", "online-c2-16x8", "start")
 
 
 def test_figures_come_with_their_inputs_and_answers_that_transformers_agrees_with(tmp_path: Path) -> None:
