@@ -111,11 +111,13 @@ class Answer(msgspec.Struct, Generic[ChoiceT], frozen=True):
 
 
 class Model(msgspec.Struct, frozen=True):
-    """An entry of `/v1/models`."""
+    """An entry of `/v1/models`; `device` and `weights` say plainly where answers mean nothing."""
 
     id: str
     created: int
     max_model_len: int
+    device: str
+    weights: str
     object: str = "model"
     owned_by: str = "pagefleet"
 

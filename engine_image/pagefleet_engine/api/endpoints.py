@@ -34,6 +34,8 @@ from pagefleet_engine.scheduler.admission import Capacity
 
 LARGE_BODY_BYTES = 64 << 10
 """Bodies over this are parsed in a thread."""
+_PACED = "paced"
+_MADE_UP_WEIGHTS = "random (--load-format dummy)"
 _SEED_BITS = 63
 _ID_BYTES = 12
 
@@ -69,8 +71,11 @@ class Endpoints:
         return json_response(to_json(self._model()))
 
     def _model(self) -> Model:
-        host = self._host
-        return Model(host.model_name, host.created_at_s, self._capacity().window_tokens)
+        host, device = self._host, self._host.ready.device
+        weights = _MADE_UP_WEIGHTS if host.launch.load_format == "dummy" else "the model's"
+        if device == _PACED:
+            device, weights = "paced (computes nothing)", "none"
+        return Model(host.model_name, host.created_at_s, self._capacity().window_tokens, device, weights)
 
     def _check_model(self, name: str | None) -> None:
         if name is not None and name != self._host.model_name:

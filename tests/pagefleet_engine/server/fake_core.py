@@ -29,6 +29,7 @@ class Script:
     fail_at: int | None = None
     die_at: int | None = None
     max_model_len: int = 512
+    device: str = "cpu"
 
 
 @dataclass
@@ -71,7 +72,7 @@ class FakeCore:
                 block_size=BLOCK,
                 num_blocks=self.launch.num_kv_blocks or 64,
                 dtype="float32",
-                device="cpu",
+                device=self.script.device,
                 memory_bytes={"weights": 1},
                 startup_phase_s={"weights": 0.1},
             )

@@ -237,8 +237,24 @@ async def test_models_are_listed_and_found(fast: Inside) -> None:
     listed = (await fast.client.get("/v1/models")).json()
     assert [model["id"] for model in listed["data"]] == ["tiny"]
     assert listed["data"][0]["max_model_len"] == 512
+    assert (listed["data"][0]["device"], listed["data"][0]["weights"]) == ("cpu", "the model's")
     assert (await fast.client.get("/v1/models/tiny")).json() == listed["data"][0]
     assert (await fast.client.get("/v1/models/org/other")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("flags", "device", "told"),
+    [
+        (("--load-format", "dummy"), "cuda:0", ("cuda:0", "random (--load-format dummy)")),
+        ((), "paced", ("paced (computes nothing)", "none")),
+    ],
+)
+async def test_an_engine_that_only_measures_speed_says_so(
+    tiny: Path, flags: tuple[str, ...], device: str, told: tuple[str, str]
+) -> None:
+    async with engine(tiny, *flags, device=device) as running:
+        [model] = (await running.client.get("/v1/models")).json()["data"]
+        assert (model["device"], model["weights"]) == told
 
 
 async def test_the_request_id_comes_back(fast: Inside) -> None:
