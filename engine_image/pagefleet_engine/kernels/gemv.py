@@ -1,0 +1,256 @@
+"""Linear layers of a few rows, with what stands before and after them in the same kernel.
+
+At a handful of rows a layer's time is that of reading its weights once. Fusing the norm before it, and the
+gated activation or the residual addition after it, saves the launches between. Every output element is summed
+by one program in a fixed order. Weights are [out, width] and contiguous.
+
+The norm's scale depends on its whole row, so it multiplies the finished sums: the row times the norm's weight
+is rounded once for the matrix units (not at all for one row), where a norm of its own rounds twice.
+"""
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from pagefleet_engine.kernels.activation import Activation, activated
+
+MAX_ROWS = 16
+_ROW_TILE = tl.constexpr(16)
+
+
+class Config(NamedTuple):
+    """How a kernel is cut: outputs a program, width a step (of one warp with `dot`), warps, load stages.
+
+    With `dot` the matrix units multiply, each warp its own part of the width; without it a row is one vector.
+    """
+
+    dot: bool
+    block_out: int
+    block_width: int
+    warps: int
+    stages: int
+
+
+class Norm(NamedTuple):
+    """The RMS norm before a layer; `unit_offset` multiplies by 1 + weight."""
+
+    weight: torch.Tensor
+    eps: float
+    unit_offset: bool = False
+
+
+@triton.jit
+def _norm_weight(weights, inside, UNIT_OFFSET: tl.constexpr):
+    weight = tl.load(weights, mask=inside, other=0.0).to(tl.float32)
+    if UNIT_OFFSET:
+        weight += 1.0
+    return weight
+
+
+@triton.jit
+def _finish(
+    sums, ups, scale, bias, residual, out, rows, outputs, row_stride, inside, delta_scale, OUT: tl.constexpr,
+    BIAS: tl.constexpr, GATED: tl.constexpr, GELU: tl.constexpr, ADD: tl.constexpr, SCALE: tl.constexpr,
+):  # fmt: skip
+    """Scale, bias, activation and residual of one tile of sums, rounded where separate layers would round."""
+    dtype = out.dtype.element_ty
+    sums = sums * scale
+    if BIAS:
+        sums += tl.load(bias + outputs, mask=outputs < OUT, other=0.0).to(tl.float32)
+    sums = sums.to(dtype).to(tl.float32)
+    if GATED:
+        ups = ups * scale
+        if BIAS:
+            ups += tl.load(bias + OUT + outputs, mask=outputs < OUT, other=0.0).to(tl.float32)
+        sums = activated(sums, GELU).to(dtype).to(tl.float32) * ups.to(dtype).to(tl.float32)
+    if SCALE:
+        sums = (sums * delta_scale).to(dtype).to(tl.float32)
+    if ADD:
+        sums += tl.load(residual + rows * row_stride + outputs, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + rows * row_stride + outputs, sums.to(dtype), mask=inside)
+
+
+@triton.jit
+def _vector_kernel(
+    hidden, norm_weight, weight, bias, residual, out, hidden_stride, out_stride, eps, delta_scale,
+    ROWS: tl.constexpr, OUT: tl.constexpr, WIDTH: tl.constexpr, NORM: tl.constexpr, UNIT_OFFSET: tl.constexpr,
+    BIAS: tl.constexpr, GATED: tl.constexpr, GELU: tl.constexpr, ADD: tl.constexpr, SCALE: tl.constexpr,
+    BLOCK_OUT: tl.constexpr, BLOCK_WIDTH: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """One row: every thread keeps the sums of its own columns until the end."""
+    first = tl.program_id(0) * BLOCK_OUT
+    places = tl.arange(0, BLOCK_OUT)[:, None]
+    outputs = first + places
+    columns = tl.arange(0, BLOCK_WIDTH)[None, :]
+    row = weight + first.to(tl.int64) * WIDTH + tl.minimum(places, OUT - 1 - first) * WIDTH
+    sums = tl.zeros((BLOCK_OUT, BLOCK_WIDTH), tl.float32)
+    ups = tl.zeros((BLOCK_OUT, BLOCK_WIDTH), tl.float32)
+    # Pipelined loads are read back in any layout; others are best made in the weights' own.
+    wide = columns if STAGES > 1 else columns + places * 0
+    squares = tl.zeros(wide.shape, tl.float32)
+    for start in tl.range(0, WIDTH, BLOCK_WIDTH, num_stages=STAGES):
+        inside = start + columns < WIDTH
+        wide_inside = start + wide < WIDTH
+        weights = tl.load(row + start + columns, mask=inside, other=0.0, eviction_policy="evict_first")
+        if GATED:
+            up_weights = tl.load(
+                row + OUT * WIDTH + start + columns, mask=inside, other=0.0, eviction_policy="evict_first"
+            )
+        values = tl.load(hidden + start + wide, mask=wide_inside, other=0.0).to(tl.float32)
+        if NORM:
+            squares += values * values
+            values *= _norm_weight(norm_weight + start + wide, wide_inside, UNIT_OFFSET)
+        sums += weights.to(tl.float32) * values
+        if GATED:
+            ups += up_weights.to(tl.float32) * values
+    scale = 1.0
+    if NORM:
+        scale = tl.rsqrt(tl.sum(squares, axis=1, keep_dims=True) / WIDTH + eps)
+    total = tl.sum(sums, axis=1, keep_dims=True)
+    up_total = total
+    if GATED:
+        up_total = tl.sum(ups, axis=1, keep_dims=True)
+    _finish(
+        total, up_total, scale, bias, residual, out, 0, outputs, out_stride, outputs < OUT, delta_scale,
+        OUT, BIAS, GATED, GELU, ADD, SCALE,
+    )  # fmt: skip
+
+
+@triton.jit
+def _dot_kernel(
+    hidden, norm_weight, weight, bias, residual, out, hidden_stride, out_stride, eps, delta_scale,
+    ROWS: tl.constexpr, OUT: tl.constexpr, WIDTH: tl.constexpr, NORM: tl.constexpr, UNIT_OFFSET: tl.constexpr,
+    BIAS: tl.constexpr, GATED: tl.constexpr, GELU: tl.constexpr, ADD: tl.constexpr, SCALE: tl.constexpr,
+    BLOCK_OUT: tl.constexpr, BLOCK_WIDTH: tl.constexpr, STAGES: tl.constexpr, SPLITS: tl.constexpr,
+):  # fmt: skip
+    """Up to 16 rows: a batched product in which each warp has a part of the width; parts are added at the end."""
+    first = tl.program_id(0) * BLOCK_OUT
+    places = tl.arange(0, BLOCK_OUT)
+    outputs = first + places
+    known = tl.minimum(places, OUT - 1 - first)[None, None, :]
+    rows = tl.arange(0, _ROW_TILE)
+    parts = tl.arange(0, SPLITS)[:, None, None] * BLOCK_WIDTH
+    columns = parts + tl.arange(0, BLOCK_WIDTH)[None, None, :]
+    weight_columns = parts + tl.arange(0, BLOCK_WIDTH)[None, :, None]
+    row_inside = (rows < ROWS)[None, :, None]
+    sources = hidden + rows[None, :, None] * hidden_stride + columns
+    weight_rows = weight + first.to(tl.int64) * WIDTH + known * WIDTH + weight_columns
+    sums = tl.zeros((SPLITS, _ROW_TILE, BLOCK_OUT), tl.float32)
+    ups = tl.zeros((SPLITS, _ROW_TILE, BLOCK_OUT), tl.float32)
+    squares = tl.zeros((SPLITS, _ROW_TILE), tl.float32)
+    for start in tl.range(0, WIDTH, SPLITS * BLOCK_WIDTH, num_stages=STAGES):
+        inside = start + weight_columns < WIDTH
+        weights = tl.load(weight_rows + start, mask=inside, other=0.0, eviction_policy="evict_first")
+        values = tl.load(sources + start, mask=row_inside & (start + columns < WIDTH), other=0.0)
+        if NORM:
+            wide = values.to(tl.float32)
+            squares += tl.sum(wide * wide, axis=2)
+            weighed = wide * _norm_weight(norm_weight + start + columns, start + columns < WIDTH, UNIT_OFFSET)
+            values = weighed.to(values.dtype)
+        sums = tl.dot(values, weights, sums, input_precision="ieee")
+        if GATED:
+            up_weights = tl.load(
+                weight_rows + OUT * WIDTH + start, mask=inside, other=0.0, eviction_policy="evict_first"
+            )
+            ups = tl.dot(values, up_weights, ups, input_precision="ieee")
+    scale = 1.0
+    if NORM:
+        scale = tl.rsqrt(tl.sum(squares, axis=0) / WIDTH + eps)[:, None]
+    total = tl.sum(sums, axis=0)
+    up_total = total
+    if GATED:
+        up_total = tl.sum(ups, axis=0)
+    inside = (rows < ROWS)[:, None] & (outputs < OUT)[None, :]
+    _finish(
+        total, up_total, scale, bias, residual, out, rows[:, None], outputs[None, :], out_stride, inside, delta_scale,
+        OUT, BIAS, GATED, GELU, ADD, SCALE,
+    )  # fmt: skip
+
+
+def fits(rows: int, weight: torch.Tensor) -> bool:
+    """Whether these kernels can compute `rows` rows of a layer with this weight.
+
+    Several rows of float16 cannot: before the norm's scale they may pass its range.
+    """
+    known = weight.dtype in (torch.bfloat16, torch.float32) or (rows == 1 and weight.dtype == torch.float16)
+    return known and 1 <= rows <= MAX_ROWS and weight.is_contiguous()
+
+
+def linear(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    *,
+    norm: Norm | None = None,
+    bias: torch.Tensor | None = None,
+    config: Config | None = None,
+) -> torch.Tensor:
+    """[rows, out] = norm(`hidden` [rows, width]) · `weight`ᵀ + `bias`; rows may be strided."""
+    out = torch.empty((hidden.shape[0], weight.shape[0]), dtype=hidden.dtype, device=hidden.device)
+    _launch(hidden, weight, out, norm=norm, bias=bias, config=config)
+    return out
+
+
+def gated_linear(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    kind: Activation,
+    *,
+    norm: Norm | None = None,
+    bias: torch.Tensor | None = None,
+    config: Config | None = None,
+) -> torch.Tensor:
+    """[rows, inner] = act(gate) · up, where gate and up are `linear`'s halves; `weight` [2 · inner, width]."""
+    out = torch.empty((hidden.shape[0], weight.shape[0] // 2), dtype=hidden.dtype, device=hidden.device)
+    _launch(hidden, weight, out, norm=norm, bias=bias, kind=kind, config=config)
+    return out
+
+
+def linear_add_(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    residual: torch.Tensor,
+    *,
+    delta_scale: float = 1.0,
+    bias: torch.Tensor | None = None,
+    config: Config | None = None,
+) -> None:
+    """`residual` [rows, out] += (`hidden` · `weight`ᵀ + `bias`) · `delta_scale`, in place."""
+    _launch(hidden, weight, residual, bias=bias, add=True, delta_scale=delta_scale, config=config)
+
+
+def choose(rows: int, outputs: int, width: int, gated: bool) -> Config:
+    """A good cut for `rows` rows of a layer; `outputs` counts pairs where `gated`."""
+    if rows == 1:
+        block_width = min(max(triton.next_power_of_2(width) // 2, 256), 1024)
+        return Config(False, 2 if gated or outputs < 2048 else 4, block_width, 4, 1)
+    block_out = 8 if outputs < 4096 or gated else 16
+    return Config(True, block_out, 64 if width < 2048 else 128, 4, 3)
+
+
+def _launch(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    out: torch.Tensor,
+    *,
+    norm: Norm | None = None,
+    bias: torch.Tensor | None = None,
+    kind: Activation | None = None,
+    add: bool = False,
+    delta_scale: float = 1.0,
+    config: Config | None = None,
+) -> None:
+    (rows, width), outputs = hidden.shape, out.shape[1]
+    config = config or choose(rows, outputs, width, kind is not None)
+    if not fits(rows, weight) or (rows > 1 and not config.dot):
+        raise ValueError(f"no kernel for {rows} rows of {weight.dtype}")
+    splits = {"SPLITS": config.warps} if config.dot else {}
+    (_dot_kernel if config.dot else _vector_kernel)[(triton.cdiv(outputs, config.block_out),)](
+        hidden, hidden if norm is None else norm.weight, weight, hidden if bias is None else bias, out, out,
+        hidden.stride(0), out.stride(0), 0.0 if norm is None else norm.eps, delta_scale,
+        ROWS=rows, OUT=outputs, WIDTH=width, NORM=norm is not None, UNIT_OFFSET=norm is not None and norm.unit_offset,
+        BIAS=bias is not None, GATED=kind is not None, GELU=kind == "gelu_tanh", ADD=add, SCALE=delta_scale != 1.0,
+        BLOCK_OUT=config.block_out, BLOCK_WIDTH=config.block_width, STAGES=config.stages, num_warps=config.warps,
+        **splits,
+    )  # fmt: skip
