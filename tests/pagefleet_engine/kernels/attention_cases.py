@@ -21,6 +21,15 @@ class Heads(NamedTuple):
         return (self.queries + 2 * self.kv) * self.size
 
 
+class Kind(NamedTuple):
+    """What a model asks of attention."""
+
+    heads: Heads
+    window: int | None = None
+    soft_cap: float | None = None
+    dtype: torch.dtype = torch.float32
+
+
 class Memory(NamedTuple):
     """KV memory, block tables that scatter over it, and the seats of the sequences in their order."""
 
