@@ -67,7 +67,9 @@ class ModelConfig:
     weights_dtype: str | None = None
     """"float32", "bfloat16" or "float16" when the files say so."""
     architecture: str = "llama"
-    """Hugging Face's `model_type`: it decides the names of tensors on disk, nothing else."""
+    """Hugging Face's `model_type`: it decides the names of tensors on disk, and who computes it."""
+    foreign: bool = False
+    """Whether transformers' code computes it (`models.foreign`): then only sizes, token ids and dtype count."""
     norm_placement: NormPlacement = "pre"
     """Norms before attention and MLP, before and after ("sandwich"), or after alone; after: before the
     residual sum."""

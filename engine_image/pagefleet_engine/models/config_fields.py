@@ -33,6 +33,10 @@ class Fields:
             raise self.refusal(name, "a whole number of at least 1 is needed")
         return value
 
+    def first(self, *names: str) -> str:
+        """The first of `names` that is there, or else the first of all."""
+        return next((name for name in names if self.has(name)), names[0])
+
     def number(self, name: str, default: float | None = None) -> float:
         """A finite number above 0."""
         value = self.values.get(name)

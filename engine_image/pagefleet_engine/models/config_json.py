@@ -5,9 +5,10 @@ from typing import Any
 
 from pagefleet_engine.models.config import ModelConfig, uniform_attention
 from pagefleet_engine.models.config_fields import Fields, checked, unique
+from pagefleet_engine.models.config_foreign import foreign_config
 from pagefleet_engine.models.config_rope import read_rope
 from pagefleet_engine.models.errors import ModelUnsupported
-from pagefleet_engine.models.families import FAMILIES, TIED
+from pagefleet_engine.models.families import FAMILIES, KNOWN, TIED
 from pagefleet_engine.models.rope import Rope
 from pagefleet_engine.models.source import CONFIG_FILE, GENERATION_FILE
 
@@ -20,11 +21,13 @@ def from_json(origin: str, config: Mapping[str, Any], generation: Mapping[str, A
     """From config.json and generation_config.json (its eos list goes first). Raises ModelUnsupported."""
     fields = Fields(origin, config)
     refuse_other_kinds(fields)
-    architecture = fields.values.get("model_type")
-    if architecture not in FAMILIES:
-        raise fields.refusal("model_type", f"this engine runs {', '.join(sorted(FAMILIES))}")
     generated = Fields(origin.replace(CONFIG_FILE, GENERATION_FILE), generation)
-    return checked(origin, FAMILIES[architecture](fields, _like_llama(fields, generated, architecture)))
+    architecture = fields.values.get("model_type")
+    if architecture in FAMILIES:
+        return checked(origin, FAMILIES[architecture](fields, _like_llama(fields, generated, architecture)))
+    if not isinstance(architecture, str):
+        raise fields.refusal("model_type", f"this engine runs {KNOWN}, and others through transformers")
+    return checked(origin, foreign_config(fields, generated, architecture))
 
 
 def refuse_other_kinds(fields: Fields) -> None:

@@ -5,25 +5,22 @@ another batch, in other chunks or with a cached prefix gives logits that differ 
 5e-4). A greedy answer is the same unless two tokens are that close.
 """
 
-import math
-
-import numpy as np
 import torch
 from torch.nn import functional
 
-from pagefleet_api.sizing import BLOCK_TOKENS
 from pagefleet_engine.models import experts, rotary
 from pagefleet_engine.models.activation import gated
 from pagefleet_engine.models.attention import HeadShape, StepAttention
 from pagefleet_engine.models.config import ModelConfig
 from pagefleet_engine.models.layers import LayerWeights, read_layer, read_top
-from pagefleet_engine.models.packed import Ints, PackedStep
+from pagefleet_engine.models.packed import PackedStep
+from pagefleet_engine.models.paged import PagedDecoder
 from pagefleet_engine.models.paired import Placement
 from pagefleet_engine.models.weights import Weights
-from pagefleet_engine.steps import Progress, no_progress
+from pagefleet_engine.steps import Progress
 
 
-class Decoder:
+class Decoder(PagedDecoder):
     """Weights and KV memory of one model on one device."""
 
     def __init__(
@@ -36,10 +33,9 @@ class Decoder:
         max_positions: int,
     ) -> None:
         """Read all weights; `allocate` must follow before `forward`."""
-        self.config, self.dtype, self.device = config, dtype, device
+        super().__init__(config, dtype, device)
         self._shape = HeadShape.of(config)
         self._norm_shape = (config.hidden_size,)
-        self._memory: list[torch.Tensor] = []
         self._embedding_scale = torch.tensor(config.embedding_scale, dtype=dtype).item()
         placement = Placement(config, dtype, device)
         with torch.inference_mode():
@@ -58,20 +54,6 @@ class Decoder:
         layers = [tensor for layer in self._layers for tensor in layer.tensors()]
         kept = {id(tensor): tensor for tensor in [self._embedding, self._head, self._final_norm, *layers]}
         return sum(tensor.nbytes for tensor in kept.values())
-
-    def allocate(self, num_blocks: int) -> None:
-        """Make the KV memory: zeros, since masked scores still read what was never written."""
-        heads, block_size = 2 * self._shape.kv_heads, BLOCK_TOKENS * self._shape.head_size
-        shape = (heads, num_blocks, block_size)
-        self._memory = [self._zeros(shape) for _ in range(self.config.layers)]
-
-    def forward(self, step: PackedStep, progress: Progress = no_progress) -> torch.Tensor:
-        """Compute a step and store its keys and values; hidden states [tokens, hidden size] before the head.
-
-        `progress` is called twice a layer.
-        """
-        with torch.inference_mode():
-            return self._forward(step, progress)
 
     def _forward(self, step: PackedStep, progress: Progress) -> torch.Tensor:
         config = self.config
@@ -94,33 +76,14 @@ class Decoder:
             progress()
         return hidden
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Next-token logits [rows, vocabulary], float32, of some rows of `forward`'s result."""
+    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
         config = self.config
-        with torch.inference_mode():
-            logits = functional.linear(self._normed(hidden, self._final_norm), self._head).float()
-            if config.logit_scale != 1.0:
-                logits.mul_(config.logit_scale)
-            if config.logit_soft_cap is not None:
-                logits.div_(config.logit_soft_cap).tanh_().mul_(config.logit_soft_cap)
-            return logits
-
-    def scrub(self, blocks: torch.Tensor) -> None:
-        """Replace what is not finite in these blocks by zeros, so that their next user is not touched."""
-        with torch.inference_mode():
-            for memory in self._memory:
-                kept = memory.index_select(1, blocks)
-                memory.index_copy_(1, blocks, torch.where(kept.isfinite(), kept, 0.0))
-
-    def _zeros(self, shape: tuple[int, ...]) -> torch.Tensor:
-        """Zeros; on a CPU the kernel's own zero pages, given out at first use: torch would write them now."""
-        if self.device.type != "cpu":
-            return torch.zeros(shape, dtype=self.dtype, device=self.device)
-        size_bytes = math.prod(shape) * self.dtype.itemsize
-        return torch.from_numpy(np.zeros(size_bytes, np.uint8)).view(self.dtype).view(shape)
-
-    def _ints(self, values: Ints) -> torch.Tensor:
-        return torch.from_numpy(values).to(self.device)
+        logits = functional.linear(self._normed(hidden, self._final_norm), self._head).float()
+        if config.logit_scale != 1.0:
+            logits.mul_(config.logit_scale)
+        if config.logit_soft_cap is not None:
+            logits.div_(config.logit_soft_cap).tanh_().mul_(config.logit_soft_cap)
+        return logits
 
     def _normed(self, hidden: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
         """RMS norm of each row; the rows themselves where the family has no norm here."""

@@ -162,6 +162,8 @@ FAMILIES: dict[str, Callable[[Fields, ModelConfig], ModelConfig]] = {
     "olmoe": _olmoe,
 }
 """By Hugging Face's `model_type`."""
+KNOWN = ", ".join(sorted(FAMILIES))
+"""What to tell somebody whose model is another."""
 
 
 def _window(fields: Fields) -> int | None:

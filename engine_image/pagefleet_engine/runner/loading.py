@@ -10,7 +10,8 @@ from pagefleet_api.sizing import KvShape
 from pagefleet_engine.core.run import LoadedRunner
 from pagefleet_engine.models.config import ModelConfig
 from pagefleet_engine.models.config_files import read_config
-from pagefleet_engine.models.decoder import Decoder
+from pagefleet_engine.models.opening import open_decoder
+from pagefleet_engine.models.paged import PagedDecoder
 from pagefleet_engine.models.random_weights import RandomWeights
 from pagefleet_engine.models.source import resolve
 from pagefleet_engine.models.tensor_names import expected_shapes
@@ -42,7 +43,12 @@ def load(launch: Launch) -> LoadedRunner:
         weights: Weights = RandomWeights(shapes, device=torch.device(device), dtype=DTYPES[dtype])
     else:
         weights = open_weights(files, config)
-    decoder = Decoder(config, weights, dtype=DTYPES[dtype], device=torch.device(device), max_positions=max_model_len)
+    if config.foreign and (device != "cpu" or launch.load_format == "dummy"):
+        raise LaunchImpossible(f"{launch.model}: a {config.architecture} model runs on a CPU, with its own weights")
+    decoder = open_decoder(
+        files, config, weights, dtype=DTYPES[dtype], device=torch.device(device), max_positions=max_model_len
+    )
+    config = decoder.config
     weights_read = time.perf_counter()
     shape = KvShape(config.layers, config.kv_heads, config.head_size, DTYPES[dtype].itemsize)
     num_blocks = sizing.kv_blocks(launch, shape, max_model_len, _free_bytes(device))
@@ -86,7 +92,7 @@ def choose_dtype(asked: str, device: str, config: ModelConfig) -> str:
     return chosen
 
 
-def _with_cache(launch: Launch, decoder: Decoder, num_blocks: int, kv_bytes: int) -> TorchRunner:
+def _with_cache(launch: Launch, decoder: PagedDecoder, num_blocks: int, kv_bytes: int) -> TorchRunner:
     """The runner with its KV memory; raises LaunchImpossible when there is no room for it."""
     if decoder.device.type == "cpu":
         room = memory.read()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from pagefleet_engine.models.decoder import Decoder
+from pagefleet_engine.models.paged import PagedDecoder
 from pagefleet_engine.runner import sampler
 from pagefleet_engine.runner.histories import Histories
 from pagefleet_engine.runner.packing import pack
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 class TorchRunner:
     """Computes step plans (`steps.Runner`). Not thread-safe: one loop owns it."""
 
-    def __init__(self, decoder: Decoder, num_blocks: int) -> None:
+    def __init__(self, decoder: PagedDecoder, num_blocks: int) -> None:
         """Takes the decoder over and makes its KV memory."""
         self._decoder, self._num_blocks = decoder, num_blocks
         self._histories = Histories()

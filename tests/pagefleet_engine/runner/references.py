@@ -13,6 +13,7 @@ from pagefleet_api.sizing import BLOCK_TOKENS, blocks_for
 from pagefleet_engine.models.config import ModelConfig
 from pagefleet_engine.models.config_files import read_config
 from pagefleet_engine.models.decoder import Decoder
+from pagefleet_engine.models.paged import PagedDecoder
 from pagefleet_engine.models.source import ModelFiles, resolve
 from pagefleet_engine.models.tensor_names import expected_shapes
 from pagefleet_engine.models.tokenizer import load_tokenizer
@@ -116,7 +117,7 @@ def reference_logits(model: Any, token_ids: Sequence[int], last: int = 0) -> tor
     return logits
 
 
-def decoder_logits(model: Decoder, token_ids: Sequence[int], chunks: Sequence[int]) -> torch.Tensor:
+def decoder_logits(model: PagedDecoder, token_ids: Sequence[int], chunks: Sequence[int]) -> torch.Tensor:
     """Our logits of every position, computed in chunks of these sizes, blocks in reverse order."""
     assert sum(chunks) == len(token_ids)
     table = tuple(reversed(range(blocks_for(len(token_ids)))))

@@ -37,7 +37,8 @@ def shortest(request: pytest.FixtureRequest) -> int:
 
 def text(seed: int, tokens: int = PROMPT_TOKENS) -> list[int]:
     generator = torch.Generator().manual_seed(seed)
-    return torch.randint(3, VOCABULARY, (tokens,), generator=generator).tolist()
+    drawn: list[int] = torch.randint(3, VOCABULARY, (tokens,), generator=generator).tolist()
+    return drawn
 
 
 @pytest.mark.parametrize("chunks", [[90], [70, 1, 1, 18], [5, 33, *[1] * 52]], ids=["whole", "chunks", "decodes"])

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from pagefleet_engine.models.config_files import read_config
+from pagefleet_engine.models.decoder import Decoder
 from pagefleet_engine.models.source import resolve
 from pagefleet_engine.runner import sampler
 from pagefleet_engine.runner.sampler import Draw, choose
@@ -150,7 +151,9 @@ def assert_same(result: SequenceResult, alone: SequenceResult) -> None:
 
 
 def test_prompt_logprobs_that_are_no_numbers_fail_their_sequence(runner: TorchRunner) -> None:
-    head = runner._decoder._head
+    decoder = runner._decoder
+    assert isinstance(decoder, Decoder)
+    head = decoder._head
     kept = head[5].clone()
     inside = SequenceStep(
         sequence_id=1, token_ids=(1, 2, 3), start=0, block_table=(2,), sample=False, sampling=Sampling(seed=0),

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from pagefleet_engine.models.config_files import read_config
+from pagefleet_engine.models.decoder import Decoder
 from pagefleet_engine.models.source import resolve
 from pagefleet_engine.runner.torch_runner import TorchRunner
 from pagefleet_engine.steps import Sampling, SequenceResult, SequenceStep, StepPlan, execute
@@ -99,7 +100,9 @@ def test_tokens_and_biases_outside_the_vocabulary_fail_their_sequence_alone(runn
 def test_numbers_that_are_not_finite_fail_their_sequence_alone_and_leave_nothing_behind(runner: TorchRunner) -> None:
     good, bad = step(1, (5, 6, 7), 1), step(2, (9, 10), 2)
     expected = execute(runner, StepPlan((good,)))[0]
-    embedding = runner._decoder._embedding
+    decoder = runner._decoder
+    assert isinstance(decoder, Decoder)
+    embedding = decoder._embedding
     kept = embedding[9].clone()
     with torch.inference_mode():
         embedding[9] = torch.nan

@@ -1,0 +1,33 @@
+"""The decoder in plain torch that a configuration asks for: ours, or transformers' behind our pages."""
+
+import torch
+
+from pagefleet_engine.models.config import ModelConfig
+from pagefleet_engine.models.decoder import Decoder
+from pagefleet_engine.models.errors import ModelUnsupported
+from pagefleet_engine.models.families import KNOWN
+from pagefleet_engine.models.paged import PagedDecoder
+from pagefleet_engine.models.source import FolderModel, ModelFiles
+from pagefleet_engine.models.weights import Weights
+
+
+def open_decoder(
+    files: ModelFiles,
+    config: ModelConfig,
+    weights: Weights,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    max_positions: int,
+) -> PagedDecoder:
+    """The decoder with its weights read; its own `config` says how it attends. Raises ModelError."""
+    if not config.foreign or not isinstance(files, FolderModel):
+        return Decoder(config, weights, dtype=dtype, device=device, max_positions=max_positions)
+    try:
+        from pagefleet_engine.models.foreign import ForeignDecoder  # an optional package is needed there alone
+    except ImportError as error:
+        raise ModelUnsupported(
+            f"{files.path}: model_type is {config.architecture!r}; this engine runs {KNOWN}, and others where the "
+            f"Python package transformers is installed: {error}"
+        ) from error
+    return ForeignDecoder(config, files, dtype=dtype, device=device)
