@@ -107,6 +107,10 @@ class NullRunner:
         """Token 7 for all."""
         return Deferred(self._compute, plan)
 
+    def idle_work(self) -> bool:
+        """Nothing waits."""
+        return False
+
     def _compute(self, plan: StepPlan, progress: Progress) -> list[SequenceResult]:
         if len(self._answers) != len(plan.sequences):
             self._answers = results_for(plan)

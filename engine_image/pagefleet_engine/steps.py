@@ -100,7 +100,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     @property
     def batch_tokens(self) -> int:
         """Tokens that the step computes."""
-        return sum(sequence.tokens for sequence in self.sequences)
+        return sum(1 if step.token_ids is None else len(step.token_ids) for step in self.sequences)
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True):
@@ -149,8 +149,10 @@ class Runner(Protocol):
     """Owns the weights and the KV memory; everything else is values.
 
     Steps are computed one after the other in the order of their launches. Computing a step again gives the
-    same. When `launch` or `results` raises, nobody asks for the other steps in flight any more, and the next
-    step names all its tokens; so what a runner keeps of a sequence between steps must be given up then.
+    same. When `launch` or `results` raises, nobody asks for the other steps in flight any more, and with
+    `lookahead` the next step names all its tokens and tells its histories; so what a runner keeps of a sequence
+    from one step to the next can, and must, be given up then. Parts of that step may follow as steps of their
+    own.
     """
 
     @property
@@ -165,6 +167,10 @@ class Runner(Protocol):
 
     def launch(self, plan: StepPlan, progress: Progress = no_progress) -> Pending:
         """Begin to compute the step. With `lookahead` one other step may be in flight, without it none."""
+        ...
+
+    def idle_work(self) -> bool:
+        """Do a piece, well under a second, of what can wait until nobody asks for anything; False when none is left."""
         ...
 
 

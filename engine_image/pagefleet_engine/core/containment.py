@@ -2,14 +2,27 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pagefleet_engine.core.channel import ChannelClosed
-from pagefleet_engine.steps import Progress, Runner, RunnerBroken, SequenceResult, SequenceStep, StepPlan, execute
+from pagefleet_engine.steps import (
+    Pending,
+    Progress,
+    Runner,
+    RunnerBroken,
+    SequenceResult,
+    SequenceStep,
+    StepPlan,
+)
 
 BROKEN_IN_A_ROW_LIMIT = 3
 
+Outcome = TypeVar("Outcome")
 log = logging.getLogger(__name__)
+
+
+class StepFailed(Exception):
+    """A step in flight gave nothing; why has been logged."""
 
 
 class _Fault(NamedTuple):
@@ -21,7 +34,9 @@ class _Fault(NamedTuple):
 class Containment:
     """Stands between the loop and its runner.
 
-    A step that raises is computed again in halves, until those who make it raise are alone; that is safe,
+    With lookahead the loop asks for `launch` and `results`. When these fail, it lets go of all steps in flight
+    and has the next one computed by `execute`, by itself.
+    A step of `execute` that raises is computed again in halves, until those who make it raise are alone; that is safe,
     as computing a step again gives the same. `harmless_step` gives a step that nobody asked for, or None
     while there is no room for one: when even that raises, the fault is the runner's.
     """
@@ -31,12 +46,27 @@ class Containment:
         self._harmless_step = harmless_step
         self._broken_in_a_row = 0
 
+    def launch(self, plan: StepPlan, progress: Progress) -> Pending:
+        """Begin to compute a step; raises `StepFailed`, or `RunnerBroken` when the runner says so."""
+        outcome = self._attempt(plan, lambda: self._runner.launch(plan, progress))
+        if isinstance(outcome, _Fault):
+            raise StepFailed
+        return outcome
+
+    def results(self, plan: StepPlan, pending: Pending, progress: Progress) -> Sequence[SequenceResult]:
+        """What a launched step gave, as `execute`; raises as `launch`."""
+        outcome = self._attempt(plan, lambda: _answers(plan, pending, progress))
+        if isinstance(outcome, _Fault):
+            raise StepFailed
+        self._broken_in_a_row = 0
+        return outcome
+
     def execute(self, plan: StepPlan, progress: Progress) -> Sequence[SequenceResult]:
         """One result for each sequence of the plan, in its order; those who cannot be computed have failed.
 
         Raises `RunnerBroken` when the runner says so, or has failed harmless steps too for some steps.
         """
-        outcome = self._attempt(plan, progress)
+        outcome = self._execute(plan, progress)
         if not isinstance(outcome, _Fault):
             self._broken_in_a_row = 0
             return outcome
@@ -50,7 +80,7 @@ class Containment:
 
     def _works(self, progress: Progress) -> bool:
         plan = self._harmless_step()
-        return plan is None or not isinstance(self._attempt(plan, progress), _Fault)
+        return plan is None or not isinstance(self._execute(plan, progress), _Fault)
 
     def _apart(self, sequences: tuple[SequenceStep, ...], fault: _Fault, progress: Progress) -> list[SequenceResult]:
         if len(sequences) == 1:
@@ -58,29 +88,32 @@ class Containment:
         middle = len(sequences) // 2
         results: list[SequenceResult] = []
         for half in (sequences[:middle], sequences[middle:]):
-            outcome = self._attempt(StepPlan(half), progress)
+            outcome = self._execute(StepPlan(half), progress)
             results += self._apart(half, outcome, progress) if isinstance(outcome, _Fault) else outcome
         return results
 
-    def _attempt(self, plan: StepPlan, progress: Progress) -> Sequence[SequenceResult] | _Fault:
+    def _execute(self, plan: StepPlan, progress: Progress) -> Sequence[SequenceResult] | _Fault:
+        return self._attempt(plan, lambda: _answers(plan, self._runner.launch(plan, progress), progress))
+
+    def _attempt(self, plan: StepPlan, action: Callable[[], Outcome]) -> Outcome | _Fault:
         try:
-            results = execute(self._runner, plan, progress)
-            _require_answers(plan, results)
+            return action()
         except (RunnerBroken, ChannelClosed):
             raise
         except Exception as error:
             log.exception("step_failed", extra={"sequences": len(plan.sequences)})
             return _Fault(f"{type(error).__name__}: {error}")
-        return results
+
+
+def _answers(plan: StepPlan, pending: Pending, progress: Progress) -> Sequence[SequenceResult]:
+    results = pending.results(progress)
+    asked = [step.sequence_id for step in plan.sequences]
+    answered = [result.sequence_id for result in results]
+    if asked != answered:
+        raise ValueError(f"the runner answered for sequences {answered}, asked were {asked}")
+    return results
 
 
 def _failed(step: SequenceStep, fault: _Fault) -> SequenceResult:
     said = f"The engine failed while it computed this request ({fault.reason})."
     return SequenceResult(sequence_id=step.sequence_id, token_id=None, failure=said)
-
-
-def _require_answers(plan: StepPlan, results: Sequence[SequenceResult]) -> None:
-    asked = [step.sequence_id for step in plan.sequences]
-    answered = [result.sequence_id for result in results]
-    if asked != answered:
-        raise ValueError(f"the runner answered for sequences {answered}, asked were {asked}")

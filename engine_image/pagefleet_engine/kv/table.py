@@ -10,9 +10,9 @@ from pagefleet_engine.kv.pool import BlockPool
 class BlockTable:
     """The blocks that one sequence references, in the order of its positions.
 
-    `blocks` is a tuple that is replaced when it grows, so a step plan can carry it as it is;
-    `capacity_tokens` is the number of positions that it covers. One that is not `shared` takes nothing from
-    the prefix cache and puts nothing there.
+    `blocks` is a list that only grows, and is replaced by another when the blocks are given back, so a step plan
+    can carry it as it is; `capacity_tokens` is the number of positions that it covers. One that is not `shared`
+    takes nothing from the prefix cache and puts nothing there.
     """
 
     __slots__ = ("_cache_salt", "_digests", "_pool", "_published_blocks", "_shared", "blocks", "capacity_tokens")
@@ -23,7 +23,7 @@ class BlockTable:
         self._shared = shared
         self._digests: list[bytes] = []
         self._published_blocks = 0
-        self.blocks: tuple[int, ...] = ()
+        self.blocks: list[int] = []
         self.capacity_tokens = 0
 
     def fill(self, token_ids: Sequence[int], readable_tokens: int, headroom_blocks: int) -> int | None:
@@ -39,7 +39,7 @@ class BlockTable:
         blocks = self._pool.reserve(shared, blocks_for(len(token_ids)) - len(shared), headroom_blocks)
         if blocks is None:
             return None
-        self.blocks = tuple(blocks)
+        self.blocks = blocks
         self.capacity_tokens = len(blocks) * BLOCK_TOKENS
         self._published_blocks = len(shared)
         return len(shared) * BLOCK_TOKENS
@@ -49,7 +49,7 @@ class BlockTable:
         block = self._pool.take()
         if block is None:
             return False
-        self.blocks = (*self.blocks, block)
+        self.blocks.append(block)
         self.capacity_tokens += BLOCK_TOKENS
         return True
 
@@ -66,7 +66,7 @@ class BlockTable:
     def release(self) -> None:
         """Give all blocks back; what was published stays findable until its block is taken."""
         self._pool.release(self.blocks)
-        self.blocks = ()
+        self.blocks = []
         self.capacity_tokens = 0
         self._published_blocks = 0
 

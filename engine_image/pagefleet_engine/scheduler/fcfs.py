@@ -4,20 +4,22 @@ Sources: Orca (Yu et al., OSDI 2022) for iteration-level batches, Sarathi-Serve 
 for chunked prefill beside decodes, PagedAttention (Kwon et al., SOSP 2023) for recompute preemption.
 """
 
-from collections import deque
 from collections.abc import Iterable
 
-from pagefleet_api.sizing import BLOCK_TOKENS, blocks_for
+from pagefleet_api.sizing import BLOCK_TOKENS
 from pagefleet_engine.kv.pool import BlockPool, PoolCheck
 from pagefleet_engine.kv.table import BlockTable
 from pagefleet_engine.scheduler.admission import Capacity, refusal
 from pagefleet_engine.scheduler.books import Books, Snapshot
+from pagefleet_engine.scheduler.pace import Pace, StepBudget
+from pagefleet_engine.scheduler.seats import Seats
 from pagefleet_engine.scheduler.sequence import Sequence
+from pagefleet_engine.scheduler.waiting import WaitingLine
 from pagefleet_engine.steps import Sampling, SequenceResult, SequenceStep, StepPlan
 from pagefleet_engine.wire import Submit, TokenEvent
 
-RESERVE_AFTER_PREEMPTIONS = 3
-WATERMARK_SHARE = 100
+NOBODY = (1 << 63) - 1
+"""The sequence id of a step that nobody asked for."""
 
 
 class Scheduler:
@@ -27,29 +29,40 @@ class Scheduler:
     legal at any moment between these. Every submitted request ends in exactly one event with a
     `finish_reason`.
 
+    With lookahead the next `schedule` comes before the `complete` of the plan before; results are taken in in
+    the order of the plans, and at most one plan is in flight when the next is made. Blocks are given back at
+    once all the same, though a step in flight may still write to them: it writes to places of its own
+    sequence that are not computed yet, hence never in the prefix cache; and as steps are computed in the order
+    of their launches, it has written before any step that is planned later writes there for a new owner, and
+    nobody reads a place before its own step has written it.
+
     Invariant: those who decode, those who prefill and those who wait, in this order, are in order of
     arrival. Chunks go to the earliest first, admission takes the earliest of those waiting, preemption the
     latest of those seated; so nobody is overtaken and the earliest request always advances.
-    And everybody seated advances in every step: a seat is only taken while the budget has a token left
-    after all others had theirs, so there are never more seats than tokens, and at most one prompt is
-    continued by the next step.
+    And everybody seated advances in every step, but for those whose last token is in flight: a seat is only
+    taken while the budget has a token left after all others had theirs, so there are never more seats than
+    tokens, and at most one prompt is continued by the next step. (After a `rollback` there may be more such
+    prompts; they advance one after the other.)
     """
 
     def __init__(
-        self, capacity: Capacity, max_num_seqs: int, max_num_batched_tokens: int, *, prefix_cache: bool = True
+        self,
+        capacity: Capacity,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        *,
+        prefix_cache: bool = True,
+        pace: Pace | None = None,
     ) -> None:
         self._capacity = capacity
         self._prefix_cache = prefix_cache
-        self._max_num_seqs = max_num_seqs
+        self._pace = pace
         self._max_num_batched_tokens = max_num_batched_tokens
-        self._watermark_blocks = -(-capacity.num_blocks // WATERMARK_SHARE)
         self._pool = BlockPool(capacity.num_blocks)
         self._books = Books()
         self._live: dict[int, Sequence] = {}
-        self._waiting: deque[Sequence] = deque()
-        self._queued_tokens = 0
-        self._prefilling: list[Sequence] = []
-        self._decoding: list[Sequence] = []
+        self._waiting = WaitingLine()
+        self._seats = Seats(self._pool, self._books, self._waiting, max_num_seqs)
         self._events: list[TokenEvent] = []
 
     @property
@@ -69,46 +82,67 @@ class Scheduler:
             return
         sequence = Sequence(request, BlockTable(self._pool, request.cache_salt, shared=self._prefix_cache))
         self._live[request.request_id] = sequence
-        self._waiting.append(sequence)
-        self._queued_tokens += len(sequence.token_ids)
+        self._waiting.join(sequence)
 
     def abort(self, request_ids: Iterable[int]) -> None:
         """End these requests wherever they are; unknown and finished ids mean nothing."""
         for request_id in request_ids:
             if sequence := self._live.get(request_id):
                 self._end(sequence, "abort")
-        self._waiting = deque(sequence for sequence in self._waiting if sequence.live)
-        self._queued_tokens = sum(len(sequence.token_ids) for sequence in self._waiting)
-        self._sweep_seats()
+        self._waiting.sweep()
+        self._seats.sweep()
 
     def schedule(self) -> StepPlan | None:
         """The next step, or None when nobody can run; decodes come first in it, then prefill chunks."""
         steps: list[SequenceStep] = []
-        budget = self._plan_decodes(steps, self._max_num_batched_tokens)
-        budget = self._plan_prefills(steps, budget)
+        decode_context = self._plan_decodes(steps)
+        tokens = self._max_num_batched_tokens - len(steps)
+        pace = self._pace
+        budget = StepBudget(tokens) if pace is None else pace.budget(tokens, len(steps), decode_context)
+        self._plan_prefills(steps, budget)
         self._admit(steps, budget)
-        self._books.left_waiting(len(self._waiting), self._queued_tokens)
+        self._seats.move_on()
+        self._books.left_waiting(len(self._waiting), self._waiting.tokens)
         return StepPlan(tuple(steps)) if steps else None
 
-    def complete(self, plan: StepPlan, results: Iterable[SequenceResult]) -> None:
+    def complete(self, plan: StepPlan, results: Iterable[SequenceResult], step_s: float | None = None) -> None:
         """Take in what the runner computed: one result for each sequence of the plan, in its order.
 
-        A result without the token that its step asked for is a failure of that sequence.
+        A result without the token that its step asked for is a failure of that sequence; one for a sequence
+        that has ended means nothing. `step_s` is how long the step took, for the pace of later ones.
         """
-        ended = False
+        ended = late = False
+        live = self._live
         for step, result in zip(plan.sequences, results, strict=True):
-            sequence = self._live.get(step.sequence_id)
+            sequence = live.get(step.sequence_id)
             if sequence is None:
                 continue
-            if result.failure is not None or (step.sample and result.token_id is None):
+            token_id = result.token_id
+            late = late or step.preemptions != sequence.preemptions
+            if result.failure is not None or (step.sample and token_id is None):
                 self._fail(sequence, result.failure or "The runner gave no token.")
-            elif sequence.decoding and result.token_id is not None:
-                self._decoded(sequence, result.token_id, result)
+            elif step.preemptions != sequence.preemptions:
+                # It has lost its seat meanwhile: what was computed is gone, what was sampled and scored counts.
+                self._tell(sequence, step, result)
+            elif token_id is not None and sequence.prompt_tokens <= step.start == len(sequence.token_ids) - 1:
+                self._decoded(sequence, token_id, result)
             else:
                 self._prefilled(sequence, step, result)
             ended = ended or not sequence.live
-        if ended or self._prefilling:
-            self._sweep_seats()
+        if ended:
+            self._seats.sweep()
+        if late:
+            self._waiting.sweep()
+        if self._pace is not None and step_s is not None:
+            self._pace.learn(plan, step_s)
+
+    def rollback(self) -> None:
+        """The plans in flight are not computed and nobody asks for their results: go on from the last results.
+
+        The next plan names all its tokens, and tells histories again.
+        """
+        self._seats.forget_flight()
+        self._waiting.forget_flight()
 
     def harmless_step(self) -> StepPlan | None:
         """One token for nobody, in a block that nobody references; None while all blocks are used.
@@ -120,7 +154,7 @@ class Scheduler:
             return None
         self._pool.release((block,))
         step = SequenceStep(
-            sequence_id=0, token_ids=(0,), start=0, block_table=(block,), sample=True,
+            sequence_id=NOBODY, token_ids=(0,), start=0, block_table=(block,), sample=True,
             sampling=Sampling(seed=0, temperature=0.0),
         )  # fmt: skip
         return StepPlan((step,))
@@ -137,7 +171,7 @@ class Scheduler:
 
     def snapshot(self) -> Snapshot:
         """Counts for `CoreStatus`: what waits as of the latest pass, all else as of now."""
-        return self._books.snapshot(self._pool, running=len(self._decoding) + len(self._prefilling))
+        return self._books.snapshot(self._pool, running=len(self._seats))
 
     def check(self) -> PoolCheck:
         """Compare the pool's books with the block tables; costs O(blocks), so for idle times."""
@@ -155,85 +189,52 @@ class Scheduler:
             return f"The prompt has token ids outside 0 .. {size.vocab_size - 1}."
         return None
 
-    def _plan_decodes(self, steps: list[SequenceStep], budget: int) -> int:
+    def _plan_decodes(self, steps: list[SequenceStep]) -> int:
+        """Plan a token for all that decode; returns the positions that these attend to."""
         # Preemption takes from the end of the list, behind the sequence in hand or that one itself; so
         # nothing planned is ever preempted, and iterating over the shrinking list stays right.
-        for sequence in self._decoding:
-            if sequence.computed == sequence.table.capacity_tokens and not self._make_room(sequence):
+        context = 0
+        for sequence in self._seats.decoding:
+            planned = sequence.planned
+            if planned == sequence.final_tokens:
+                continue
+            if planned == sequence.table.capacity_tokens and not self._seats.make_room(sequence):
                 break
             steps.append(sequence.decode_step())
-            budget -= 1
-        return budget
+            context += planned
+        return context + len(steps)
 
-    def _plan_prefills(self, steps: list[SequenceStep], budget: int) -> int:
-        for sequence in self._prefilling:
-            step = sequence.prefill_step(budget)
-            steps.append(step)
-            budget -= step.tokens
-        return budget
+    def _plan_prefills(self, steps: list[SequenceStep], budget: StepBudget) -> None:
+        for sequence in self._seats.prefilling:
+            if not budget.open:
+                break
+            self._plan_chunk(sequence, steps, budget)
 
-    def _make_room(self, sequence: Sequence) -> bool:
-        """A block for its next token, preempting the latest arrivals; False when that is itself."""
-        while not sequence.table.grow():
-            self._books.block_allocation_failures_total += 1
-            if self._preempt_latest() is sequence:
-                return False
-        return True
+    def _plan_chunk(self, sequence: Sequence, steps: list[SequenceStep], budget: StepBudget) -> None:
+        start = sequence.planned
+        tokens = budget.chunk(start, len(sequence.token_ids) - start)
+        steps.append(sequence.prefill_step(tokens))
+        budget.take(start, tokens)
 
-    def _preempt_latest(self) -> Sequence:
-        sequence = (self._prefilling or self._decoding).pop()
-        sequence.table.release()
-        sequence.computed = 0
-        sequence.decoding = False
-        sequence.preemptions += 1
-        self._books.preemptions_total += 1
-        self._waiting.appendleft(sequence)
-        self._queued_tokens += len(sequence.token_ids)
-        return sequence
-
-    def _admit(self, steps: list[SequenceStep], budget: int) -> None:
-        while self._waiting and budget:
-            seated = len(self._decoding) + len(self._prefilling)
-            if seated >= self._max_num_seqs:
+    def _admit(self, steps: list[SequenceStep], budget: StepBudget) -> None:
+        seats, waiting = self._seats, self._waiting
+        while waiting and budget.open and not seats.full:
+            # Who lost its seat in this pass finds no room in it, as there was not one block more; and before the
+            # next pass the token that it has in flight has come.
+            sequence = waiting.first
+            cached = sequence.table.fill(sequence.token_ids, sequence.readable_tokens, seats.headroom_blocks(sequence))
+            if cached is None and len(seats):
                 return
-            sequence = self._waiting[0]
-            cached = sequence.table.fill(
-                sequence.token_ids, sequence.readable_tokens, self._headroom_blocks(sequence, seated)
-            )
-            if cached is None and seated:
-                return
-            self._waiting.popleft()
-            self._queued_tokens -= len(sequence.token_ids)
+            waiting.leave()
             if cached is None:
                 # It fits an empty pool by the rules of admission, so blocks have been lost.
                 self._fail(sequence, "The KV cache has lost blocks; the request does not fit any more.")
                 continue
-            self._seat(sequence, cached)
-            step = sequence.prefill_step(budget)
-            steps.append(step)
-            budget -= step.tokens
-
-    def _headroom_blocks(self, sequence: Sequence, seated: int) -> int:
-        """Blocks that must stay available when `sequence` takes its seat, so that it keeps it.
-
-        One for the growth of each of those seated, more with each preemption; from the third on enough for
-        all of them to reach their ends, which later arrivals cannot spoil: so nobody is preempted a fourth
-        time. An empty pool always admits.
-        """
-        if seated == 0:
-            return 0
-        if sequence.preemptions < RESERVE_AFTER_PREEMPTIONS:
-            return self._watermark_blocks + (1 + sequence.preemptions) * seated
-        growth = sum(other.final_blocks - len(other.table.blocks) for other in (*self._decoding, *self._prefilling))
-        return growth + sequence.final_blocks - blocks_for(len(sequence.token_ids))
-
-    def _seat(self, sequence: Sequence, cached_tokens: int) -> None:
-        self._books.admitted(sequence, cached_tokens)
-        sequence.computed = cached_tokens
-        if not sequence.was_admitted:
-            sequence.was_admitted = True
-            self._events.append(TokenEvent(request_id=sequence.sequence_id, cached_prompt_tokens=cached_tokens))
-        self._prefilling.append(sequence)
+            seats.sit_down(sequence, cached)
+            if not sequence.was_admitted:
+                sequence.was_admitted = True
+                self._events.append(TokenEvent(request_id=sequence.sequence_id, cached_prompt_tokens=cached))
+            self._plan_chunk(sequence, steps, budget)
 
     def _decoded(self, sequence: Sequence, token_id: int, result: SequenceResult) -> None:
         sequence.computed += 1
@@ -255,18 +256,24 @@ class Scheduler:
         sequence.computed = step.start + step.tokens
         sequence.table.publish(sequence.token_ids, sequence.computed)
         self._books.computed(sequence)
-        prompt_logprobs = sequence.take_prompt_logprobs(step, result)
-        finish_reason = None
-        if step.sample and result.token_id is not None:
-            finish_reason = sequence.append(result.token_id)
-        elif sequence.computed == len(sequence.token_ids):
+        self._tell(sequence, step, result)
+
+    def _tell(self, sequence: Sequence, step: SequenceStep, result: SequenceResult) -> None:
+        """Take in what a prefill's chunk scored, and sampled when it was the last."""
+        prompt_logprobs = () if step.prompt_logprobs is None else sequence.take_prompt_logprobs(step, result)
+        token_id = result.token_id if step.sample else None
+        if token_id is not None:
+            finish_reason = sequence.append(token_id)
+        elif step.start + step.tokens == sequence.token_limit:
             finish_reason = "length"
-        elif not prompt_logprobs:
-            return
+        else:
+            finish_reason = None
+            if not prompt_logprobs:
+                return
         self._events.append(
             TokenEvent(
                 request_id=sequence.sequence_id,
-                token_id=result.token_id,
+                token_id=token_id,
                 logprobs=result.logprobs,
                 prompt_logprobs=prompt_logprobs,
                 finish_reason=finish_reason,
@@ -289,9 +296,3 @@ class Scheduler:
         sequence.table.release()
         del self._live[sequence.sequence_id]
         sequence.live = False
-
-    def _sweep_seats(self) -> None:
-        started = [sequence for sequence in self._prefilling if sequence.live and sequence.decoding]
-        self._prefilling = [sequence for sequence in self._prefilling if sequence.live and not sequence.decoding]
-        self._decoding = [sequence for sequence in self._decoding if sequence.live]
-        self._decoding += started

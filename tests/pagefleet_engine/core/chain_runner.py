@@ -13,7 +13,9 @@ from zlib import crc32
 from pagefleet_api.sizing import BLOCK_TOKENS
 from pagefleet_engine.steps import (
     Deferred,
+    Pending,
     Progress,
+    RunnerBroken,
     SequenceResult,
     SequenceStep,
     StepPlan,
@@ -62,14 +64,32 @@ def _logprobs(state: int, token_id: int) -> TokenLogprobs:
     return TokenLogprobs(token_id, -float(mix(state, token_id) % 1000), ())
 
 
-class ChainRunner:
-    """`steps.Runner` over a Python list; `failing` names sequences whose results are failures."""
+class Computed:
+    """A step that was computed when it was launched; what went wrong then is raised when it is asked for."""
 
-    def __init__(self, num_blocks: int) -> None:
-        self._num_blocks = num_blocks
+    def __init__(self, results: list[SequenceResult] | Exception) -> None:
+        self._results = results
+
+    def results(self, progress: Progress = no_progress) -> list[SequenceResult]:
+        """See `Pending`."""
+        if isinstance(self._results, Exception):
+            raise self._results
+        return self._results
+
+
+class ChainRunner:
+    """`steps.Runner` over a Python list; `failing` names sequences whose results are failures.
+
+    With lookahead it computes in the order of the launches, like a GPU's stream, and remembers the token that
+    each sequence of the latest step sampled.
+    """
+
+    def __init__(self, num_blocks: int, *, lookahead: bool = False) -> None:
+        self._num_blocks, self._lookahead = num_blocks, lookahead
         self.memory: list[int] = [0xDEAD] * (num_blocks * BLOCK_TOKENS)
         self.failing: set[int] = set()
         self.steps = 0
+        self._sampled: dict[int, int] = {}
 
     @property
     def num_blocks(self) -> int:
@@ -78,26 +98,45 @@ class ChainRunner:
 
     @property
     def lookahead(self) -> bool:
-        """One step at a time."""
-        return False
+        """See `Runner`."""
+        return self._lookahead
 
-    def launch(self, plan: StepPlan, progress: Progress = no_progress) -> Deferred:
-        """Computed when the results are asked for."""
-        return Deferred(self.compute, plan)
+    def launch(self, plan: StepPlan, progress: Progress = no_progress) -> Pending:
+        """Computed at once with lookahead, else when the results are asked for."""
+        if not self._lookahead:
+            return Deferred(self.compute, plan)
+        try:
+            return Computed(self.compute(plan, no_progress))
+        except RunnerBroken:
+            raise
+        except Exception as error:
+            self._sampled.clear()
+            return Computed(error)
+
+    def forget(self) -> None:
+        """Nothing is known of any sequence any more; what is in memory stays."""
+        self._sampled.clear()
+
+    def idle_work(self) -> bool:
+        """Nothing waits."""
+        return False
 
     def compute(self, plan: StepPlan, progress: Progress) -> list[SequenceResult]:
         """Compute the step."""
         self.steps += 1
-        return [self._compute(step) for step in plan.sequences]
+        results = [self._compute(step) for step in plan.sequences]
+        self._sampled = {r.sequence_id: 0 if r.token_id is None else r.token_id for r in results}
+        return results
 
     def _compute(self, step: SequenceStep) -> SequenceResult:
-        assert step.token_ids, "an empty chunk"
+        token_ids = (self._sampled[step.sequence_id],) if step.token_ids is None else step.token_ids
+        assert token_ids, "an empty chunk"
         covered = len(step.block_table) * BLOCK_TOKENS
-        assert step.start + len(step.token_ids) <= covered, "the block table is too short"
+        assert step.start + len(token_ids) <= covered, "the block table is too short"
         state = self.memory[self._slot(step, step.start - 1)] if step.start else 0
         scored = []
-        known = (*step.token_ids[1:], step.next_prompt_token)
-        for offset, token_id in enumerate(step.token_ids):
+        known = (*token_ids[1:], step.next_prompt_token)
+        for offset, token_id in enumerate(token_ids):
             state = mix(state, token_id)
             self.memory[self._slot(step, step.start + offset)] = state
             following = known[offset]

@@ -1,11 +1,15 @@
 """Scheduler and `ChainRunner` turned step by step, with every promise checked on the way."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from pagefleet_engine.scheduler.admission import Capacity
 from pagefleet_engine.scheduler.fcfs import Scheduler
-from pagefleet_engine.steps import Sampling, StepPlan, TokenLogprobs, execute
+from pagefleet_engine.scheduler.pace import Pace
+from pagefleet_engine.steps import Pending, Sampling, StepPlan, TokenLogprobs, no_progress
 from pagefleet_engine.wire import Submit, TokenEvent
 from tests.pagefleet_engine.core.chain_runner import VOCAB_SIZE, ChainRunner
 
@@ -32,8 +36,15 @@ def submit(
     )
 
 
+class Flight(NamedTuple):
+    """A step that was launched."""
+
+    plan: StepPlan
+    pending: Pending
+
+
 class Rig:
-    """One scheduler with its runner; collects what each request was told."""
+    """One scheduler with its runner; collects what each request was told. With `lookahead` as the loop does it."""
 
     def __init__(
         self,
@@ -43,11 +54,14 @@ class Rig:
         max_num_batched_tokens: int = 64,
         max_model_len: int = 4096,
         check: bool = True,
+        lookahead: bool = False,
+        pace: Pace | None = None,
     ) -> None:
         self.scheduler = Scheduler(
-            Capacity(max_model_len, num_blocks, VOCAB_SIZE), max_num_seqs, max_num_batched_tokens
+            Capacity(max_model_len, num_blocks, VOCAB_SIZE), max_num_seqs, max_num_batched_tokens, pace=pace
         )
-        self.runner = ChainRunner(num_blocks)
+        self.runner = ChainRunner(num_blocks, lookahead=lookahead)
+        self.flight: Flight | None = None
         self.max_num_seqs = max_num_seqs
         self.max_num_batched_tokens = max_num_batched_tokens
         self.check = check
@@ -58,13 +72,15 @@ class Rig:
         self.plans: list[StepPlan] = []
         self.preemptions: Counter[int] = Counter()
         self._places: dict[int, int] = {}
-        self._reached: dict[int, int] = {}
+        self._most_computed: dict[int, int] = {}
 
     def submit(self, *requests: Submit) -> None:
         """Queue requests."""
         for request in requests:
             self.scheduler.submit(request)
             self._places[request.request_id] = len(self._places)
+            prompt_tokens = len(request.prompt_token_ids)
+            self._most_computed[request.request_id] = max(prompt_tokens + request.max_tokens - 1, prompt_tokens)
 
     def plan(self) -> StepPlan | None:
         """One pass, with its limits checked."""
@@ -72,22 +88,49 @@ class Rig:
         if plan is not None:
             assert 0 < plan.batch_tokens <= self.max_num_batched_tokens
             assert len(plan.sequences) <= self.max_num_seqs
-            assert len(plan.sequences) == self.scheduler.snapshot().running, "a seat without progress"
+            if not self.runner.lookahead:
+                assert len(plan.sequences) == self.scheduler.snapshot().running, "a seat without progress"
             self.plans.append(plan)
             for step in plan.sequences:
-                # Starting again from an earlier position shows a preemption.
-                self.preemptions[step.sequence_id] += step.start < self._reached.get(step.sequence_id, 0)
-                self._reached[step.sequence_id] = step.start + step.tokens
+                self.preemptions[step.sequence_id] = step.preemptions
+                assert step.start + step.tokens <= self._most_computed[step.sequence_id], "past the last token"
         return plan
 
-    def step(self) -> bool:
-        """One round; False when nothing was computed."""
+    def launch(self) -> Flight | None:
+        """Plan and launch a step, when anybody can run."""
         plan = self.plan()
-        if plan is not None:
-            self.scheduler.complete(plan, execute(self.runner, plan))
+        return None if plan is None else Flight(plan, self.runner.launch(plan))
+
+    def step(self, meanwhile: Callable[[], None] = no_progress, *, spoil: bool = False) -> bool:
+        """One round; False when nothing was computed.
+
+        `meanwhile` happens while steps are in flight; with `spoil` all results of this round are failures.
+        """
+        flight, self.flight = self.flight or self.launch(), None
+        if flight is not None:
+            if self.runner.lookahead:
+                self.flight = self.launch()
+            meanwhile()
+            results = list(flight.pending.results())
+            if spoil:
+                results = [replace(result, token_id=None, failure="the step failed") for result in results]
+            self.scheduler.complete(flight.plan, results)
         self.read_events()
         self.verify()
-        return plan is not None
+        return flight is not None
+
+    def fault(self, meanwhile: Callable[[], None] = no_progress) -> None:
+        """Steps are launched and nobody gets their results."""
+        self.flight = self.flight or self.launch()
+        if self.flight is not None:
+            if self.runner.lookahead:
+                self.launch()
+            meanwhile()
+        self.flight = None
+        self.runner.forget()
+        self.scheduler.rollback()
+        self.read_events()
+        self.verify()
 
     def run(self, max_steps: int = 100_000) -> None:
         """Rounds until all is finished."""
@@ -116,7 +159,7 @@ class Rig:
         if self.check:
             result = self.scheduler.check()
             assert result == (0, ()), result
-            queue = [*self.scheduler._decoding, *self.scheduler._prefilling, *self.scheduler._waiting]
+            queue = [*self.scheduler._seats, *self.scheduler._waiting._line]
             places = [self._places[sequence.sequence_id] for sequence in queue]
             assert places == sorted(places), "not in order of arrival"
             assert len(queue) == len(self.scheduler._live)

@@ -94,14 +94,14 @@ def test_a_table_that_does_not_fit_stays_empty() -> None:
     pool = BlockPool(3)
     table = BlockTable(pool, "")
     assert table.fill(list(range(33)), 32, 1) is None
-    assert (table.blocks, table.capacity_tokens, pool.used) == ((), 0, 0)
+    assert (table.blocks, table.capacity_tokens, pool.used) == ([], 0, 0)
 
 
 def test_a_table_grows_until_the_pool_is_used_up() -> None:
     pool = BlockPool(2)
     table = BlockTable(pool, "")
     assert table.fill([1], 0, 0) == 0
-    before = table.blocks
+    before = list(table.blocks)
     assert table.grow()
     assert table.blocks[:1] == before
     assert table.capacity_tokens == 32
@@ -115,5 +115,5 @@ def test_disowned_blocks_are_not_read_again() -> None:
     table = computed_table(pool, token_ids)
     table.disown()
     table.release()
-    assert table.blocks == ()
+    assert table.blocks == []
     assert BlockTable(pool, "").fill(token_ids, 32, 0) == 0

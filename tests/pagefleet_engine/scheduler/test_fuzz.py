@@ -5,9 +5,8 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
-from pagefleet_engine.scheduler.fcfs import RESERVE_AFTER_PREEMPTIONS
+from pagefleet_engine.scheduler.seats import RESERVE_AFTER_PREEMPTIONS
 from pagefleet_engine.steps import execute
 from pagefleet_engine.wire import Submit
 from tests.pagefleet_engine.core.chain_runner import expected_answer, expected_prompt_logprobs
@@ -57,13 +56,14 @@ def assert_right(rig: Rig, request: Submit) -> None:
     assert request.request_id in rig.cached
 
 
-def play(dice: random.Random, operations: int, *, aborts: bool = True) -> Rig:
+def play(dice: random.Random, operations: int, *, lookahead: bool = False) -> Rig:
     num_blocks = dice.choice((5, 8, 16, 40))
     rig = Rig(
         num_blocks,
         max_num_seqs=dice.choice((1, 3, 8)),
         max_num_batched_tokens=dice.choice((1, 7, 16, 33, 128)),
         max_model_len=dice.choice((48, 4096)),
+        lookahead=lookahead,
     )
     most_tokens = min(num_blocks * 16, 48 if dice.random() < 0.3 else 128)
     requests: list[Submit] = []
@@ -72,23 +72,19 @@ def play(dice: random.Random, operations: int, *, aborts: bool = True) -> Rig:
         if what < 0.25:
             requests.append(random_request(dice, len(requests), most_tokens))
             rig.submit(requests[-1])
-        elif what < 0.3 and aborts:
+        elif what < 0.3:
             rig.scheduler.abort(dice.choices(range(len(requests) + 2), k=dice.choice((1, 3))))
-        elif what < 0.35 and aborts:
+        elif what < 0.35:
             # Abort and failure while a step is being computed.
-            plan = rig.plan()
-            if plan is None:
-                continue
-            rig.runner.failing = set(dice.sample(range(len(requests)), k=dice.choice((0, 0, 1))))
-            rig.scheduler.abort(dice.choices(range(len(requests)), k=2))
-            results = execute(rig.runner, plan)
-            if dice.random() < 0.2:
-                results = [replace(result, token_id=None, failure="the step failed") for result in results]
-            rig.scheduler.complete(plan, results)
+            rig.runner.failing = set(dice.sample(range(len(requests)), k=min(len(requests), dice.choice((0, 0, 1)))))
+            aborted = dice.choices(range(len(requests) + 1), k=2)
+            rig.step(lambda aborted=aborted: rig.scheduler.abort(aborted), spoil=dice.random() < 0.2)  # type: ignore[misc]
             rig.runner.failing = set()
-            if dice.random() < 0.2:
+            if dice.random() < 0.2 and rig.flight is None:
                 assert_harmless(rig)
-            rig.read_events()
+        elif what < 0.38:
+            aborted = dice.choices(range(len(requests) + 1), k=dice.choice((0, 2)))
+            rig.fault(lambda aborted=aborted: rig.scheduler.abort(aborted))  # type: ignore[misc]
         else:
             rig.step()
         rig.verify()
@@ -99,9 +95,14 @@ def play(dice: random.Random, operations: int, *, aborts: bool = True) -> Rig:
     return rig
 
 
-def squeeze(dice: random.Random, operations: int) -> Rig:
+def squeeze(dice: random.Random, operations: int, *, lookahead: bool = False) -> Rig:
     """Many long answers in a pool that holds few of them, so that preemption never stops."""
-    rig = Rig(dice.choice((12, 20)), max_num_seqs=8, max_num_batched_tokens=dice.choice((9, 40, 300)))
+    rig = Rig(
+        dice.choice((12, 20)),
+        max_num_seqs=8,
+        max_num_batched_tokens=dice.choice((9, 40, 300)),
+        lookahead=lookahead,
+    )
     requests: list[Submit] = []
     for _ in range(operations):
         if dice.random() < 0.05:
@@ -118,24 +119,27 @@ def squeeze(dice: random.Random, operations: int) -> Rig:
     return rig
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_random_operations_leave_every_answer_right_and_no_block_lost(seed: int) -> None:
-    play(random.Random(seed), OPERATIONS // 20)
+@pytest.mark.parametrize("lookahead", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_random_operations_leave_every_answer_right_and_no_block_lost(seed: int, lookahead: bool) -> None:
+    play(random.Random(seed), OPERATIONS // 20, lookahead=lookahead)
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32), st.integers(1, 120))
-def test_short_random_histories_hold_every_promise(seed: int, operations: int) -> None:
-    play(random.Random(seed), operations)
+@given(st.integers(0, 2**32), st.integers(1, 120), st.booleans())
+def test_short_random_histories_hold_every_promise(seed: int, operations: int, lookahead: bool) -> None:
+    play(random.Random(seed), operations, lookahead=lookahead)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_answers_are_the_same_in_a_pool_that_preempts_all_the_time(seed: int) -> None:
-    rig = squeeze(random.Random(seed), OPERATIONS // 10)
+@pytest.mark.parametrize("lookahead", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_answers_are_the_same_in_a_pool_that_preempts_all_the_time(seed: int, lookahead: bool) -> None:
+    rig = squeeze(random.Random(seed), OPERATIONS // 10, lookahead=lookahead)
     assert rig.scheduler.snapshot().preemptions_total > 10
     assert max(rig.preemptions.values()) <= RESERVE_AFTER_PREEMPTIONS
 
 
-def test_a_long_life_of_the_engine_leaves_nothing_behind() -> None:
-    rig = play(random.Random(77), OPERATIONS // 2)
+@pytest.mark.parametrize("lookahead", [False, True])
+def test_a_long_life_of_the_engine_leaves_nothing_behind(lookahead: bool) -> None:
+    rig = play(random.Random(77), OPERATIONS // 4, lookahead=lookahead)
     assert rig.scheduler.snapshot().waiting == 0

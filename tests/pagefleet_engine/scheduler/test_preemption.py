@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from pagefleet_engine.scheduler.fcfs import RESERVE_AFTER_PREEMPTIONS
+from pagefleet_engine.scheduler.seats import RESERVE_AFTER_PREEMPTIONS
 from tests.pagefleet_engine.core.chain_runner import expected_answer, expected_prompt_logprobs
 from tests.pagefleet_engine.core.engine_rig import Rig, submit
 

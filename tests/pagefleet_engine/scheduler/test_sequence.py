@@ -39,9 +39,8 @@ def test_the_tokens_so_far_are_told_where_a_prefill_ends_and_only_if_the_samplin
     penalised = Submit(**{**structs.asdict(request), "sampling": Sampling(seed=0, presence_penalty=0.5)})
     subject = Sequence(penalised, BlockTable(BlockPool(8), ""))
     assert subject.prefill_step(12).history is None
-    subject.computed = 12
-    assert subject.prefill_step(12).history == History(tuple(range(20)), 20)
+    assert subject.prefill_step(8).history == History(tuple(range(20)), 20)
     subject.append(3)
-    subject.computed = 0
-    assert subject.prefill_step(100).history == History((*range(20), 3), 20)
-    assert Sequence(request, BlockTable(BlockPool(8), "")).prefill_step(100).history is None
+    subject.lose_seat()
+    assert subject.prefill_step(21).history == History((*range(20), 3), 20)
+    assert Sequence(request, BlockTable(BlockPool(8), "")).prefill_step(20).history is None

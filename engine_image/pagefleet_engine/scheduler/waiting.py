@@ -1,0 +1,50 @@
+"""Those who have no seat."""
+
+from collections import deque
+
+from pagefleet_engine.scheduler.sequence import Sequence
+
+
+class WaitingLine:
+    """In order of arrival; who loses a seat goes back to the front, as it came before all others here."""
+
+    __slots__ = ("_line", "tokens")
+
+    def __init__(self) -> None:
+        self._line: deque[Sequence] = deque()
+        self.tokens = 0
+        """Of all that wait together: what is to be computed for them."""
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    @property
+    def first(self) -> Sequence:
+        """The one whose turn is next; there must be one."""
+        return self._line[0]
+
+    def join(self, sequence: Sequence) -> None:
+        """A new one, at the end."""
+        self._line.append(sequence)
+        self.tokens += len(sequence.token_ids)
+
+    def come_back(self, sequence: Sequence) -> None:
+        """One that has lost its seat, at the front."""
+        self._line.appendleft(sequence)
+        self.tokens += len(sequence.token_ids)
+
+    def leave(self) -> Sequence:
+        """The first one, out of the line."""
+        sequence = self._line.popleft()
+        self.tokens -= len(sequence.token_ids)
+        return sequence
+
+    def sweep(self) -> None:
+        """Forget those who have ended, and count again."""
+        self._line = deque(sequence for sequence in self._line if sequence.live)
+        self.tokens = sum(len(sequence.token_ids) for sequence in self._line)
+
+    def forget_flight(self) -> None:
+        """Nobody asks for the steps in flight any more."""
+        for sequence in self._line:
+            sequence.forget_flight()
