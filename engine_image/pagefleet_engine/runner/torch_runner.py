@@ -50,6 +50,10 @@ class TorchRunner:
         """A step that `compute` computes once its results are asked for."""
         return Deferred(self.compute, plan)
 
+    def idle_work(self) -> bool:
+        """Nothing waits."""
+        return False
+
     def compute(self, plan: StepPlan, progress: Progress = no_progress) -> Sequence[SequenceResult]:
         """Compute the step; one result for each sequence of the plan, in its order.
 
