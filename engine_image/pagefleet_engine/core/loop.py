@@ -50,7 +50,6 @@ class CoreLoop:
         self._clock = clock
         self._progressed_at_s = self._told_at_s = self._step_ended_at_s = clock()
         self._flight: _Flight | None = None
-        self._alone = not runner.lookahead
         self._idle_work_left = True
         self._blocks_leaked = 0
         self._checked = True
@@ -69,7 +68,7 @@ class CoreLoop:
             self._hear(message)
         if idle and not messages:
             self._rest()
-        times = self._step_alone() if self._alone else self._step_ahead()
+        times = self._step_ahead() if self._runner.lookahead else self._step_alone()
         self._tell(self._clock(), times)
 
     def _hear(self, message: ToCore) -> None:
@@ -86,11 +85,7 @@ class CoreLoop:
             return ()
         planned_at_s = self._announce()
         results = self._containment.execute(plan, self._progress)
-        times = self._take_in(plan, results, planned_at_s - begin_s, planned_at_s)
-        if self._runner.lookahead:
-            self._scheduler.rollback()
-            self._alone = False
-        return times
+        return self._take_in(plan, results, planned_at_s - begin_s, planned_at_s)
 
     def _step_ahead(self) -> tuple[StepTimes, ...]:
         """Take in the step in flight, with the next one launched behind it."""
@@ -103,8 +98,10 @@ class CoreLoop:
             results = self._containment.results(flight.plan, flight.pending, self._progress)
         except StepFailed:
             self._scheduler.rollback()
-            self._alone = True
-            return ()
+            times = self._step_alone()
+            # Its parts may have been computed apart: what the runner kept of the others is gone.
+            self._scheduler.rollback()
+            return times
         self._flight = following
         return self._take_in(flight.plan, results, flight.schedule_s, flight.launched_at_s)
 

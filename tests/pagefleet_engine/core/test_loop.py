@@ -24,8 +24,8 @@ class FaultyRunner(ChainRunner):
     With `parts`, a step's progress is told that often.
     """
 
-    def __init__(self, num_blocks: int) -> None:
-        super().__init__(num_blocks)
+    def __init__(self, num_blocks: int, *, lookahead: bool) -> None:
+        super().__init__(num_blocks, lookahead=lookahead)
         self.faults: list[Exception] = []
         self.poison: set[int] = set()
         self.swallowed: set[int] = set()
@@ -48,11 +48,11 @@ class FaultyRunner(ChainRunner):
 class Desk:
     """A loop, its runner and the other end of its channel."""
 
-    def __init__(self, num_blocks: int = 16, max_num_seqs: int = 2) -> None:
+    def __init__(self, num_blocks: int = 16, max_num_seqs: int = 2, *, lookahead: bool = False) -> None:
         core, api = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.now = 100.0
         self.api = ApiSide(api)
-        self.runner = FaultyRunner(num_blocks)
+        self.runner = FaultyRunner(num_blocks, lookahead=lookahead)
         self.scheduler = Scheduler(Capacity(256, num_blocks, VOCAB_SIZE), max_num_seqs, 32)
         self.channel = CoreChannel(core)
         self.loop = CoreLoop(self.channel, self.scheduler, self.runner, clock=self.tick)
@@ -88,15 +88,26 @@ class Desk:
         return told
 
 
-@pytest.fixture
-def desk() -> Iterator[Desk]:
-    desk = Desk()
+@pytest.fixture(params=[False, True], ids=["one step at a time", "lookahead"])
+def desk(request: pytest.FixtureRequest) -> Iterator[Desk]:
+    desk = Desk(lookahead=request.param)
     yield desk
     desk.channel.close()
     desk.api.connection.close()
 
 
-def test_every_step_tells_its_token_its_times_and_the_state_after_it(desk: Desk) -> None:
+def test_a_step_that_was_launched_early_counts_from_the_end_of_the_one_before() -> None:
+    desk = Desk(lookahead=True)
+    desk.api.say(submit(1, range(20), 3))
+    first, second, third = desk.turns(3)
+    # The clock moves by half a second each time it is read.
+    assert [report.times[0].forward_s for report in (first, second, third)] == [1.5, 2.0, 1.5]
+    assert [report.times[0].batch_tokens for report in (first, second, third)] == [20, 1, 1]
+    assert [report.status.seconds_since_last_step for report in (first, third) if report.status] == [0.5, 0.5]
+
+
+def test_every_step_tells_its_token_its_times_and_the_state_after_it() -> None:
+    desk = Desk()
     desk.api.say(submit(1, range(20), 3))
     first, second, third = desk.turns(3)
     told = [event.token_id for report in (first, second, third) for event in report.events]
@@ -146,7 +157,8 @@ def test_a_seat_is_told_before_the_step_that_begins_to_compute_it(desk: Desk) ->
     assert [event.request_id for event in desk.reports()[0].events] == [2]
 
 
-def test_a_long_step_sends_heartbeats_as_it_makes_progress(desk: Desk) -> None:
+def test_a_long_step_sends_heartbeats_as_it_makes_progress() -> None:
+    desk = Desk()
     desk.api.say(submit(1, [1], 2))
     desk.turn()
     desk.now += 900
@@ -204,7 +216,7 @@ def test_a_runner_that_leaves_somebody_out_costs_that_one_alone(desk: Desk) -> N
 
 def test_a_runner_that_fails_harmless_steps_too_costs_the_step_and_in_the_end_the_loop(desk: Desk) -> None:
     def always() -> list[Exception]:
-        return [ValueError("no") for _ in range(2)]
+        return [ValueError("no") for _ in range(2 + 2 * desk.runner.lookahead)]
 
     for number in range(BROKEN_IN_A_ROW_LIMIT - 1):
         desk.api.say(submit(number, [1], 2))
