@@ -2,6 +2,8 @@
 # All figures of one H200 in one go, at most ten minutes: rows come as they are measured, a part that fails or takes
 # too long does not stop the next.
 #
+# OUT_FOLDER gets rows.jsonl, rows.servers.log and run.log.
+#
 # usage: [BENCH_COMMIT=HASH] [BENCH_SECONDS=570] bench/engine/h200.sh OUT_FOLDER [PART...] [-- ENGINE_FLAG...]
 #
 # PARTs, in this order by default: online-8b offline-8b offline-06b online-06b static-8b; also cache-8b, memory-8b,
@@ -19,6 +21,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do parts+=("$1"); shift; done
 [ ${#parts[@]} -gt 0 ] || parts=(online-8b offline-8b offline-06b online-06b static-8b)
 flags=("$@")
 mkdir -p "$out"
+exec > >(tee -a "$out/run.log") 2>&1
 deadline=$((SECONDS + ${BENCH_SECONDS:-570}))
 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.mem --format=csv,noheader 2>&1
 python3 -m compileall -q -j 0 crds engine_image bench >/dev/null 2>&1
@@ -30,7 +33,7 @@ part() {
     if [ "$left" -lt 25 ]; then echo "== $name: skipped, $left s are left"; return; fi
     echo "== $name (at most $((left < most ? left : most)) s)"
     timeout --kill-after=15 $((left < most ? left : most)) \
-        python3 -m bench.engine --json "$out/$name.jsonl" "$@" "${flags[@]}" 2> >(tee "$out/$name.err" | tail -n 40 >&2)
+        python3 -m bench.engine --json "$out/rows.jsonl" "$@" "${flags[@]}"
     status=$?
     echo "== $name: status $status after $((SECONDS - began)) s"
 }

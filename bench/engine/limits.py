@@ -121,10 +121,12 @@ class Limits(NamedTuple):
         return int(room / self.shape.kv_bytes_per_token)
 
 
-def limits_for(config: Mapping[str, Any] | None, gpu: str | None) -> Limits | None:
-    """The limits where they are known: a shape's on a GPU that was measured."""
-    machine = None if gpu is None else MACHINES.get(gpu)
-    return None if config is None or machine is None else Limits(Shape.of(config), machine)
+def limits_for(config: Mapping[str, Any] | None, gpu: str | None, gpus: int = 1) -> Limits | None:
+    """The limits where they are known: a shape's on GPUs that were measured; several share all work evenly."""
+    one = None if gpu is None else MACHINES.get(gpu)
+    if config is None or one is None:
+        return None
+    return Limits(Shape.of(config), Machine(one.read_bytes_s * gpus, one.flops_s * gpus, one.memory_bytes * gpus))
 
 
 def percent(value: float, limit: float | None, *, more_is_better: bool) -> float | None:

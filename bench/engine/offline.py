@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from bench.engine import workloads
 from bench.engine.inprocess import Engine, Session
@@ -48,7 +49,11 @@ class Offline:
         """Tokens that the KV pool holds."""
         limit = None if self.limits is None else self.limits.kv_tokens(self.engine.launch.gpu_memory_utilization)
         loaded = self.engine.loaded
-        detail = {"load_s": round(self.engine.load_s, 2), "memory_bytes": loaded.memory_bytes}
+        detail: dict[str, Any] = {
+            "load_s": round(self.engine.load_s, 2),
+            "idle_work_s": round(self.engine.idle_work_s, 2),
+        }
+        detail |= {"memory_bytes": loaded.memory_bytes}
         detail |= {"phase_s": {phase: round(seconds, 2) for phase, seconds in loaded.phase_s.items()}}
         return Measured(loaded.runner.num_blocks * BLOCK_TOKENS, "tokens", limit, detail)
 

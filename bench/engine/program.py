@@ -70,12 +70,12 @@ class Bench:
         run = {"model": settings.model, "scale": settings.scale, "run": uuid.uuid4().hex[:12]}
         run |= {"weights": "dummy" if shaped else "real", "dtype": self._launch.dtype}
         run |= {"device": self._launch.device, "flags": " ".join(settings.flags), "command": settings.command}
-        self.results = Results(settings.results, {**run, **said})
+        self.results = Results(settings.results, {**run, **said, "gpus": self._launch.tensor_parallel_size})
         self._serving = Serving(
             launch=self._limited(settings.sizes.online_model_len),
             model=settings.model,
             scale=settings.sizes,
-            limits=limits_for(SHAPES.get(settings.model), said["gpu"]),
+            limits=limits_for(SHAPES.get(settings.model), said["gpu"], self._launch.tensor_parallel_size),
             vocab_size=config.vocab_size,
             results=self.results,
             greedy=self._greedy,
@@ -146,13 +146,13 @@ def _launch(settings: Settings, uri: str, has_gpu: bool) -> Launch:
 
 
 def run(settings: Settings) -> bool:
-    """One run in a temporary folder; the servers' logs are kept beside the results."""
+    """One run in a temporary folder; the servers' logs are kept beside the results, one after the other."""
     settings.results.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-engine-") as name:
         folder = Path(name)
         try:
             return Bench(settings, folder).run()
         finally:
-            for log in folder.glob("*.log"):
-                kept = settings.results.with_name(f"{settings.results.stem}.{settings.model}.{log.name}")
-                kept.write_bytes(log.read_bytes())
+            with settings.results.with_suffix(".servers.log").open("ab") as kept:
+                for log in sorted(folder.glob("*.log")):
+                    kept.write(f"== {settings.model}: {log.name}\n".encode() + log.read_bytes())

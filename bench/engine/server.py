@@ -17,6 +17,8 @@ HOST = "127.0.0.1"
 START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 20
 POLL_S = 0.05
+IDLE_TIMEOUT_S, IDLE_WINDOW_S, IDLE_SHARE = 20.0, 0.4, 0.25
+"""A core that uses less than a quarter of a processor has nothing left to prepare."""
 _LOG_TAIL_CHARS = 3000
 _TICKS_S = os.sysconf("SC_CLK_TCK")
 _CORE_WORDS = ("core_process", "pagefleet-engine: core")
@@ -84,6 +86,17 @@ class Server:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+    def wait_until_idle(self) -> float:
+        """Wait, for a bounded time, until the core has done what it does after its start; seconds waited."""
+        began_s, before = time.perf_counter(), self.cpu_s().core
+        while (waited_s := time.perf_counter() - began_s) < IDLE_TIMEOUT_S:
+            time.sleep(IDLE_WINDOW_S)
+            now = self.cpu_s().core
+            if now - before < IDLE_WINDOW_S * IDLE_SHARE:
+                break
+            before = now
+        return waited_s
 
     def log_tail(self) -> str:
         """The end of what the engine logged."""

@@ -71,6 +71,7 @@ class Serving:
             start = self._start_of(server, triton_cache)
             if START in works:  # of both servers: on a fresh machine the first is cold, the second warm
                 self.results.add(START, start)
+            server.wait_until_idle()
             online.warm_up()
             for work in works:
                 if work != START and work not in PREFIXES:

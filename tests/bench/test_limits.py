@@ -46,6 +46,13 @@ def test_an_8b_model_has_16_gb_of_weights_and_a_tied_head_counts_once() -> None:
     assert tied.weight_bytes == 2 * tied.read_weights
 
 
+def test_two_gpus_halve_the_time_of_a_step() -> None:
+    two = limits_for(SHAPES["llama-70b-shape"], GPU, gpus=2)
+    assert two is not None
+    assert two.decode_step_s(1, 1024) * 1e3 == pytest.approx(16.4, rel=0.01)
+    assert two.decode_step_s(64, 64 * 1024) * 1e3 == pytest.approx(18.9, rel=0.02)
+
+
 def test_there_is_no_limit_for_a_model_or_a_machine_that_is_not_known() -> None:
     assert limits_for(None, GPU) is None
     assert limits_for(SHAPES["tiny-shape"], "NVIDIA Something") is None
