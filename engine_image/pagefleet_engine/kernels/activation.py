@@ -7,6 +7,8 @@ import triton
 import triton.language as tl
 
 Activation = Literal["silu", "gelu_tanh"]
+Cut = tuple[int, int]
+"""Columns and warps of one program."""
 
 _FEW_ROWS = 16
 
@@ -32,11 +34,11 @@ def _gated_kernel(gate_up, out, row_stride, INNER: tl.constexpr, BLOCK: tl.const
     tl.store(out + row * INNER + columns, result.to(dtype), mask=inside)
 
 
-def gated(gate_up: torch.Tensor, kind: Activation) -> torch.Tensor:
+def gated(gate_up: torch.Tensor, kind: Activation, *, cut: Cut | None = None) -> torch.Tensor:
     """[rows, inner] from `gate_up` [rows, 2 · inner] (gates first); rows may be strided."""
     rows, inner = gate_up.shape[0], gate_up.shape[1] // 2
     out = torch.empty((rows, inner), dtype=gate_up.dtype, device=gate_up.device)
-    block, warps = (256, 1) if rows <= _FEW_ROWS else (2048, 8)
+    block, warps = cut or ((256, 1) if rows <= _FEW_ROWS else (2048, 8))
     if rows:
         grid = (rows, triton.cdiv(inner, block))
         _gated_kernel[grid](

@@ -74,8 +74,8 @@ def _finish(
 
 @triton.jit
 def _vector_kernel(
-    hidden, norm_weight, weight, bias, residual, out, hidden_stride, out_stride, eps, delta_scale,
-    ROWS: tl.constexpr, OUT: tl.constexpr, WIDTH: tl.constexpr, NORM: tl.constexpr, UNIT_OFFSET: tl.constexpr,
+    hidden, norm_weight, weight, bias, residual, out, rows, hidden_stride, out_stride, eps, delta_scale,
+    OUT: tl.constexpr, WIDTH: tl.constexpr, NORM: tl.constexpr, UNIT_OFFSET: tl.constexpr,
     BIAS: tl.constexpr, GATED: tl.constexpr, GELU: tl.constexpr, ADD: tl.constexpr, SCALE: tl.constexpr,
     BLOCK_OUT: tl.constexpr, BLOCK_WIDTH: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -118,10 +118,10 @@ def _vector_kernel(
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _dot_kernel(
-    hidden, norm_weight, weight, bias, residual, out, hidden_stride, out_stride, eps, delta_scale,
-    ROWS: tl.constexpr, OUT: tl.constexpr, WIDTH: tl.constexpr, NORM: tl.constexpr, UNIT_OFFSET: tl.constexpr,
+    hidden, norm_weight, weight, bias, residual, out, rows, hidden_stride, out_stride, eps, delta_scale,
+    OUT: tl.constexpr, WIDTH: tl.constexpr, NORM: tl.constexpr, UNIT_OFFSET: tl.constexpr,
     BIAS: tl.constexpr, GATED: tl.constexpr, GELU: tl.constexpr, ADD: tl.constexpr, SCALE: tl.constexpr,
     BLOCK_OUT: tl.constexpr, BLOCK_WIDTH: tl.constexpr, STAGES: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
@@ -130,12 +130,12 @@ def _dot_kernel(
     places = tl.arange(0, BLOCK_OUT)
     outputs = first + places
     known = tl.minimum(places, OUT - 1 - first)[None, None, :]
-    rows = tl.arange(0, _ROW_TILE)
+    row = tl.arange(0, _ROW_TILE)
     parts = tl.arange(0, SPLITS)[:, None, None] * BLOCK_WIDTH
     columns = parts + tl.arange(0, BLOCK_WIDTH)[None, None, :]
     weight_columns = parts + tl.arange(0, BLOCK_WIDTH)[None, :, None]
-    row_inside = (rows < ROWS)[None, :, None]
-    sources = hidden + rows[None, :, None] * hidden_stride + columns
+    row_inside = (row < rows)[None, :, None]
+    sources = hidden + row[None, :, None] * hidden_stride + columns
     weight_rows = weight + first.to(tl.int64) * WIDTH + known * WIDTH + weight_columns
     sums = tl.zeros((SPLITS, _ROW_TILE, BLOCK_OUT), tl.float32)
     ups = tl.zeros((SPLITS, _ROW_TILE, BLOCK_OUT), tl.float32)
@@ -162,9 +162,9 @@ def _dot_kernel(
     up_total = total
     if GATED:
         up_total = tl.sum(ups, axis=0)
-    inside = (rows < ROWS)[:, None] & (outputs < OUT)[None, :]
+    inside = (row < rows)[:, None] & (outputs < OUT)[None, :]
     _finish(
-        total, up_total, scale, bias, residual, out, rows[:, None], outputs[None, :], out_stride, inside, delta_scale,
+        total, up_total, scale, bias, residual, out, row[:, None], outputs[None, :], out_stride, inside, delta_scale,
         OUT, BIAS, GATED, GELU, ADD, SCALE,
     )  # fmt: skip
 
@@ -248,8 +248,8 @@ def _launch(
     splits = {"SPLITS": config.warps} if config.dot else {}
     (_dot_kernel if config.dot else _vector_kernel)[(triton.cdiv(outputs, config.block_out),)](
         hidden, hidden if norm is None else norm.weight, weight, hidden if bias is None else bias, out, out,
-        hidden.stride(0), out.stride(0), 0.0 if norm is None else norm.eps, delta_scale,
-        ROWS=rows, OUT=outputs, WIDTH=width, NORM=norm is not None, UNIT_OFFSET=norm is not None and norm.unit_offset,
+        rows, hidden.stride(0), out.stride(0), 0.0 if norm is None else norm.eps, delta_scale,
+        OUT=outputs, WIDTH=width, NORM=norm is not None, UNIT_OFFSET=norm is not None and norm.unit_offset,
         BIAS=bias is not None, GATED=kind is not None, GELU=kind == "gelu_tanh", ADD=add, SCALE=delta_scale != 1.0,
         BLOCK_OUT=config.block_out, BLOCK_WIDTH=config.block_width, STAGES=config.stages, num_warps=config.warps,
         **splits,

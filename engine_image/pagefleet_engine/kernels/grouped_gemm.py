@@ -11,6 +11,16 @@ import triton
 import triton.language as tl
 
 
+class Tile(NamedTuple):
+    """Rows, outputs and columns of one step; warps and load stages."""
+
+    rows: int
+    outputs: int
+    columns: int
+    warps: int
+    stages: int
+
+
 class Routing(NamedTuple):
     """Which rows each expert computes; a row is one choice of one token, number token · per_token + choice.
 
@@ -96,7 +106,9 @@ def sort_by_expert(expert_ids: torch.Tensor, experts: int) -> Routing:
     return Routing(order, places, ends, expert_ids.shape[1])
 
 
-def experts_linear(hidden: torch.Tensor, weights: torch.Tensor, routing: Routing, *, gather: bool) -> torch.Tensor:
+def experts_linear(
+    hidden: torch.Tensor, weights: torch.Tensor, routing: Routing, *, gather: bool, tile: Tile | None = None
+) -> torch.Tensor:
     """[rows, out] in sorted order: each row through its expert's matrix of `weights` [experts, out, width].
 
     With `gather` `hidden` is [tokens, width] and each row reads its token's; without it `hidden` is [rows,
@@ -106,13 +118,13 @@ def experts_linear(hidden: torch.Tensor, weights: torch.Tensor, routing: Routing
     out = torch.empty((rows, outputs), dtype=hidden.dtype, device=hidden.device)
     if rows == 0:
         return out
-    block_rows, block_out, block_width, warps, stages = _tile(rows, experts, hidden.dtype)
-    worst_tiles = min(rows // block_rows + experts, rows)
-    _experts_kernel[(triton.cdiv(outputs, block_out), worst_tiles)](
+    tile = tile or choose(rows, experts, hidden.dtype)
+    worst_tiles = min(rows // tile.rows + experts, rows)
+    _experts_kernel[(triton.cdiv(outputs, tile.outputs), worst_tiles)](
         hidden, weights, routing.order, routing.ends, out, hidden.stride(0), EXPERTS=experts,
         EXPERTS_BLOCK=triton.next_power_of_2(experts), OUT=outputs, WIDTH=width, PER_TOKEN=routing.per_token,
-        GATHER=gather, BLOCK_ROWS=block_rows, BLOCK_OUT=block_out, BLOCK_WIDTH=block_width, STAGES=stages,
-        num_warps=warps,
+        GATHER=gather, BLOCK_ROWS=tile.rows, BLOCK_OUT=tile.outputs, BLOCK_WIDTH=tile.columns, STAGES=tile.stages,
+        num_warps=tile.warps,
     )  # fmt: skip
     return out
 
@@ -144,13 +156,13 @@ def combine(
     return out
 
 
-def _tile(rows: int, experts: int, dtype: torch.dtype) -> tuple[int, int, int, int, int]:
-    """Rows, outputs and width of a tile, warps and load stages, by the rows that an expert has on average."""
+def choose(rows: int, experts: int, dtype: torch.dtype) -> Tile:
+    """A tile by the rows that an expert has on average."""
     if dtype == torch.float32:
-        return 16, 64, 32, 4, 2
+        return Tile(16, 64, 32, 4, 2)
     each = rows // experts
     if each <= 8:
-        return 16, 64, 128, 4, 4
+        return Tile(16, 64, 128, 4, 4)
     if each <= 64:
-        return 64, 64, 128, 4, 3
-    return 128, 128, 64, 8, 3
+        return Tile(64, 64, 128, 4, 3)
+    return Tile(128, 128, 64, 8, 3)

@@ -23,7 +23,7 @@ class Tile(NamedTuple):
     group: int = 8
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _gemm_kernel(
     hidden, weight, bias, out, rows, hidden_stride, OUT: tl.constexpr, WIDTH: tl.constexpr, BIAS: tl.constexpr,
     BLOCK_ROWS: tl.constexpr, BLOCK_OUT: tl.constexpr, BLOCK_WIDTH: tl.constexpr, GROUP: tl.constexpr,

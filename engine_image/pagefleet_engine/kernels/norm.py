@@ -74,6 +74,7 @@ def rms_norm(
     unit_offset: bool = False,
     round_first: bool = True,
     out: torch.Tensor | None = None,
+    warps: int | None = None,
 ) -> torch.Tensor:
     """`hidden` [rows, width] normed into `out` (new where None; it may be `hidden` itself).
 
@@ -81,7 +82,7 @@ def rms_norm(
     (Gemma); without `round_first` the weight is applied in float32 too (OLMo 2).
     """
     out = _like(hidden) if out is None else out
-    _launch(hidden, None, out, None, weight, eps, 1.0, unit_offset, round_first)
+    _launch(hidden, None, out, None, weight, eps, 1.0, unit_offset, round_first, warps)
     return out
 
 
@@ -94,10 +95,11 @@ def add_rms_norm(
     unit_offset: bool = False,
     delta_scale: float = 1.0,
     round_first: bool = True,
+    warps: int | None = None,
 ) -> torch.Tensor:
     """`residual` += `delta` · `delta_scale` in place (both [rows, width]); the normed rows are returned."""
     out = _like(residual)
-    _launch(delta, residual, out, None, weight, eps, delta_scale, unit_offset, round_first)
+    _launch(delta, residual, out, None, weight, eps, delta_scale, unit_offset, round_first, warps)
     return out
 
 
@@ -111,13 +113,14 @@ def sandwich(
     unit_offset: bool = False,
     delta_scale: float = 1.0,
     round_first: bool = True,
+    warps: int | None = None,
 ) -> torch.Tensor:
     """`residual` += norm(`delta`) · `delta_scale` in place, then the next norm of it (Gemma 2 and 3, OLMo 2).
 
     Without `next_weight` the result is a copy of the residual.
     """
     out = _like(residual)
-    _launch(delta, residual, out, post_weight, next_weight, eps, delta_scale, unit_offset, round_first)
+    _launch(delta, residual, out, post_weight, next_weight, eps, delta_scale, unit_offset, round_first, warps)
     return out
 
 
@@ -131,6 +134,7 @@ def _launch(
     delta_scale: float,
     unit_offset: bool,
     round_first: bool,
+    warps: int | None,
 ) -> None:
     rows, hidden = source.shape
     if rows == 0:
@@ -156,7 +160,7 @@ def _launch(
         NEXT=next_weight is not None,
         UNIT_OFFSET=unit_offset,
         ROUND_FIRST=round_first,
-        num_warps=_warps(block),
+        num_warps=warps or _warps(block),
     )
 
 

@@ -18,6 +18,9 @@ import triton.language as tl
 
 from pagefleet_engine.steps import MIN_TEMPERATURE
 
+Cut = tuple[int, int]
+"""Tokens and warps of one program."""
+
 _FEW_ROWS = 16
 
 
@@ -87,6 +90,7 @@ def sample(
     tokens_out: torch.Tensor,
     *,
     seats: torch.Tensor | None = None,
+    cut: Cut | None = None,
 ) -> None:
     """Write the next token of each row of `logits` [rows, vocab] into `tokens_out` [rows] int32.
 
@@ -98,7 +102,7 @@ def sample(
     rows, vocab = logits.shape
     if rows == 0:
         return
-    block, warps = (1024, 4) if rows <= _FEW_ROWS else (4096, 8)
+    block, warps = cut or ((1024, 4) if rows <= _FEW_ROWS else (4096, 8))
     chunks = triton.cdiv(vocab, block)
     keys = torch.empty((rows, chunks), dtype=torch.float32, device=logits.device)
     tokens = torch.empty((rows, chunks), dtype=torch.int32, device=logits.device)
