@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-MODULES = ("source", "config", "gguf", "tokenizer", "packed")
+MODULES = ("source", "config_files", "gguf", "tokenizer", "tensor_names", "packed")
 
 
 def test_files_configuration_and_tokenizer_need_no_torch() -> None:
