@@ -1,5 +1,6 @@
 """One cluster, one chart and one Prometheus for all stories; a namespace for each file of stories."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from e2e import diagnosis, release
 from e2e.footprint import Footprint
 from e2e.kubectl import Kubectl
 from e2e.operator_pods import Operator
-from e2e.progress import Progress
+from e2e.progress import Progress, ToolFailed
 from e2e.prometheus import Prometheus
 from e2e.sites import BoxSite, state_folder
 
@@ -33,17 +34,29 @@ def place() -> Iterator[BoxSite]:
     """A running cluster with the chart; one that ran before is used and left running."""
     site = BoxSite.here()
     before = None if site.box.alive() else Footprint.of_host()
-    progress = Progress()
     try:
-        names = site.bring_up(progress)
-        with progress.step("Helm installs the chart"):
-            release.install(site, names)
+        _bring_up(site)
         yield site
     finally:
         if before is not None:
             site.box.down()
     if before is not None:
         assert before.left_by(site.box, Footprint.of_host()) == [], "the cluster left something behind"
+
+
+def _bring_up(site: BoxSite) -> None:
+    """Without a cluster no story can be told: the reason is said once, and the run ends."""
+    progress = Progress()
+    try:
+        names = site.bring_up(progress)
+        with progress.step("Helm installs the chart"):
+            release.install(site, names)
+    except ToolFailed as error:
+        kept = LOGS / "cluster"
+        if site.box.folders.log.is_dir():
+            shutil.copytree(site.box.folders.log, kept, dirs_exist_ok=True)
+        known = diagnosis.cause(site.kubectl) if site.box.alive() else ""
+        pytest.exit(f"no cluster (its logs are in {kept}): {error}\n{known}", returncode=1)
 
 
 @pytest.fixture(scope="session")

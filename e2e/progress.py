@@ -13,6 +13,8 @@ from rich.markup import escape
 _CLOCK = re.compile(r"^\[ *\d+ s\] ")
 """The cluster's own tool tells its time too; one clock is enough."""
 
+_LINES_TOLD = 60
+
 Say = Callable[[str], None]
 """Tells what a step is doing right now."""
 
@@ -82,5 +84,5 @@ def run_tool(argv: Sequence[str], say: Say, environment: Mapping[str, str] | Non
             process.terminate()
             raise
     if process.returncode:
-        raise ToolFailed(f"{' '.join(argv)} failed:\n{''.join(lines[-20:]).rstrip()}")
+        raise ToolFailed(f"{' '.join(argv)} failed:\n{''.join(lines[-_LINES_TOLD:]).rstrip()}")
     return "".join(lines)

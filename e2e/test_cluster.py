@@ -1,13 +1,16 @@
 """The cluster in a box itself, as a second box beside any that runs: it starts, runs pods, recovers, leaves nothing."""
 
+import contextlib
 import os
 import signal
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from e2e.cluster import host
+from e2e.cluster import configuration, host
 from e2e.cluster.box import Box
 from e2e.cluster.configuration import PAUSE_IMAGE
 from e2e.cluster.errors import BoxError
@@ -100,6 +103,43 @@ def test_a_lost_node_returns_and_so_does_a_stopped_api_server(box: Box) -> None:
     assert box.kubectl("get", "nodes", "--request-timeout=2s").returncode != 0
     box.start_apiserver()
     assert ready_nodes(box) == ["node1=True", "node2=True"]
+
+
+def kill_first(needle: str, state: Path, stop: threading.Event) -> None:
+    """Kill the first process seen that has both in its command line, as soon as it is there."""
+    while not stop.is_set():
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                words = path.read_bytes().decode(errors="replace")
+                if needle in words and f"{state}/" in words:
+                    os.kill(int(path.parent.name), signal.SIGKILL)
+                    return
+        time.sleep(0.01)
+
+
+def test_a_node_whose_programs_die_at_their_start_comes_up_all_the_same(box: Box) -> None:
+    stop = threading.Event()
+    needles = ("containerd\0--config", "hyperkube\0kubelet", "hyperkube\0kube-proxy")
+    killers = [threading.Thread(target=kill_first, args=(needle, box.folders.root, stop)) for needle in needles]
+    for killer in killers:
+        killer.start()
+    try:
+        box.up(1)
+    finally:
+        stop.set()
+        for killer in killers:
+            killer.join()
+    assert ready_nodes(box) == ["node1=True"]
+    said = (box.folders.log / "node1.log").read_text()
+    for program in ("containerd", "kubelet", "kube-proxy"):
+        assert f"node1-{program} ended with status -9" in said
+
+
+def test_a_node_that_cannot_start_says_why(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = {**configuration.kubelet(box.layout.node("node1"), box.folders), "failSwapOn": "maybe"}
+    monkeypatch.setattr(configuration, "kubelet", lambda _node, _folders: broken)
+    with pytest.raises(BoxError, match=r"(?s)node1-kubelet ended 6 times: the node ends.*failed to decode"):
+        box.up(1)
 
 
 def test_a_running_cluster_is_left_as_it_is(box: Box) -> None:

@@ -127,6 +127,11 @@ class Box:
         with locked(self.folders.root.parent):
             self._load_images(self.nodes())
 
+    def allow_plain_registry(self, registry: str) -> None:
+        """Let every node pull images from `registry` (host:port) over plain HTTP."""
+        for name in self.nodes():
+            node.allow_plain_registry(self._node(name), self.folders, registry)
+
     def api(self) -> ApiServer:
         return ApiServer(self.kubeconfig)
 

@@ -64,6 +64,8 @@ disabled_plugins = {json.dumps(UNUSED_PLUGINS)}
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{PAUSE_IMAGE}"
   restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "{home}/registries"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
     conf_dir = "{home}/cni.d"
@@ -74,6 +76,15 @@ disabled_plugins = {json.dumps(UNUSED_PLUGINS)}
       runtime_type = "io.containerd.runc.v2"
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
         SystemdCgroup = false
+"""
+
+
+def plain_registry(registry: str) -> str:
+    """containerd's `hosts.toml` for a registry (host:port) without a certificate. It is read at every pull."""
+    return f"""\
+server = "http://{registry}"
+[host."http://{registry}"]
+  capabilities = ["pull", "resolve"]
 """
 
 

@@ -27,7 +27,7 @@ def specification(node: NodeLayout, folders: Folders, hyperkube: Path) -> config
             f"{node.name}-kube-proxy": [str(hyperkube), *arguments.kube_proxy(node, folders)],
             f"{node.name}-kubelet": [str(hyperkube), *arguments.kubelet(node, folders)],
         },
-        "wait_for": {f"{node.name}-containerd": configuration.CONTAINERD_SOCKET},
+        "needs": {f"{node.name}-kubelet": configuration.CONTAINERD_SOCKET},
         "logs": str(folders.log),
     }
 
@@ -43,6 +43,13 @@ def write_files(node: NodeLayout, folders: Folders, hyperkube: Path) -> Path:
     path = home / "specification.json"
     path.write_text(json.dumps(specification(node, folders, hyperkube)))
     return path
+
+
+def allow_plain_registry(node: NodeLayout, folders: Folders, registry: str) -> None:
+    """Let the node pull from `registry` (host:port) over plain HTTP, as an administrator would; from now on."""
+    folder = folders.node(node.name) / "registries" / registry
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "hosts.toml").write_text(configuration.plain_registry(registry))
 
 
 def init_pid(node: NodeLayout, processes: Processes) -> int | None:

@@ -1,5 +1,6 @@
 """The way of the built images into a node: a seed before it starts, then only the blobs that it lacks."""
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -8,7 +9,10 @@ from e2e.cluster.configuration import CONTAINERD_SOCKET
 from e2e.cluster.errors import BoxError
 from e2e.cluster.layout import Folders, NodeLayout
 from e2e.cluster.processes import Processes
-from e2e.cluster.runtime import Runtime, stale_names
+from e2e.cluster.runtime import Runtime, stale_names, wait_until_answers
+
+ATTEMPTS = 3
+DEADLINE_S = 60.0
 
 
 def outdated(wanted: Sequence[oci.Image], listing: Mapping[str, str]) -> list[oci.Image]:
@@ -30,18 +34,26 @@ def plant(target: NodeLayout, folders: Folders) -> None:
 def load(target: NodeLayout, folders: Folders, processes: Processes) -> list[str]:
     """Brings every image of the checkout into the running node; the names of those that it lacked.
 
+    A runtime that ended meanwhile is started again by its node: then what failed is tried again.
+
     Raises:
-        BoxError: the node is down, or its runtime refuses an image.
+        BoxError: the node is down, or its runtime refuses an image; the text ends with the node's last words.
     """
-    pid = node.init_pid(target, processes)
-    if pid is None:
-        raise BoxError(f"{target.name} is down:\n{node.explain(target, processes)}")
-    socket = Path(f"/proc/{pid}/root{CONTAINERD_SOCKET}")
-    try:
-        node_init.wait_for_socket(str(socket), 60)
-    except OSError as error:
-        raise BoxError(f"{target.name} does not start:\n{node.explain(target, processes)}") from error
-    runtime = Runtime(target.name, socket)
+    deadline_s = time.monotonic() + DEADLINE_S
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return _load(target, folders, processes)
+        except BoxError as error:
+            ended = not processes.running(target.name)
+            if ended or attempt == ATTEMPTS or time.monotonic() > deadline_s:
+                words = f"{error}{' (the node has ended)' if ended else ''}"
+                raise BoxError(f"{words}\n{node.explain(target, processes)}") from error
+            time.sleep(node_init.PATIENCE.pause_s)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _load(target: NodeLayout, folders: Folders, processes: Processes) -> list[str]:
+    runtime = _runtime(target, processes)
     listing = runtime.listing()
     new = outdated(images.built(folders.root.parent), listing)
     if new:
@@ -55,3 +67,13 @@ def load(target: NodeLayout, folders: Folders, processes: Processes) -> list[str
         for name in stale_names(runtime.listing()):
             runtime.call("images", "remove", name)
     return [image.name for image in new]
+
+
+def _runtime(target: NodeLayout, processes: Processes) -> Runtime:
+    pid = node.init_pid(target, processes)
+    if pid is None:
+        raise BoxError(f"{target.name} is down")
+    socket = Path(f"/proc/{pid}/root{CONTAINERD_SOCKET}")
+    if not wait_until_answers(socket, DEADLINE_S, lambda: processes.running(target.name) is not None):
+        raise BoxError(f"{target.name}: containerd does not answer")
+    return Runtime(target.name, socket)

@@ -172,6 +172,6 @@ class Processes:
     def log_tail(self, name: str, lines: int = 8) -> str:
         try:
             text = (self._logs / f"{name}.log").read_text(errors="replace")
-            return "\n".join(line[:400] for line in text.splitlines()[-lines:])
+            return "\n".join(line[:600] for line in text.splitlines()[-lines:])
         except FileNotFoundError:
             return "(no log)"

@@ -2,10 +2,11 @@
 
 import contextlib
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from e2e.cluster import oci
+from e2e.cluster import node_init, oci
 from e2e.cluster.errors import BoxError
 
 
@@ -19,6 +20,16 @@ def stale_names(listing: Mapping[str, str]) -> list[str]:
     """The names that the runtime made itself (`sha256:…`) for images that no longer bear any other. Pure."""
     named = {digest for name, digest in listing.items() if not name.startswith("sha256:")}
     return sorted(name for name, digest in listing.items() if digest not in named)
+
+
+def wait_until_answers(socket: Path, timeout_s: float, alive: Callable[[], bool]) -> bool:
+    """Whether somebody listens on the socket in time; whoever is not `alive` any more is not waited for."""
+    deadline_s = time.monotonic() + timeout_s
+    while not node_init.answers(str(socket)):
+        if not alive() or time.monotonic() > deadline_s:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 class Runtime:

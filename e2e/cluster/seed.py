@@ -12,11 +12,11 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from e2e.cluster import arguments, configuration, node_init, oci
+from e2e.cluster import arguments, configuration, oci
 from e2e.cluster.binaries import cache_folder, content_key
 from e2e.cluster.errors import BoxError
 from e2e.cluster.locks import locked
-from e2e.cluster.runtime import Runtime
+from e2e.cluster.runtime import Runtime, wait_until_answers
 
 SEEDS_KEPT = 2
 
@@ -60,10 +60,9 @@ def _unpack(root: Path, state: Path, images: Sequence[oci.Image], blobs: Path) -
     with (state / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
             socket = state / "containerd.sock"
-            node_init.wait_for_socket(str(socket), 60)
+            if not wait_until_answers(socket, 60, lambda: process.poll() is None):
+                raise BoxError(f"containerd does not start: {(state / 'log').read_text()[-2000:]}")
             Runtime("the cache", socket).load(images, blobs)
-        except OSError as error:
-            raise BoxError(f"containerd does not start: {(state / 'log').read_text()[-2000:]}") from error
         finally:
             process.kill()
 

@@ -1,6 +1,7 @@
 """Layouts and what is rendered from them."""
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,14 @@ def test_containerd_writes_into_the_nodes_folder_and_starts_the_boxs_pause_image
     assert "io.containerd.internal.v1.opt" in text
 
 
+def test_a_registry_without_a_certificate_is_asked_over_plain_http() -> None:
+    assert f'config_path = "{FOLDERS.root}/node1/registries"' in configuration.containerd(NODE, FOLDERS)
+    found = tomllib.loads(configuration.plain_registry("10.0.0.1:5000"))
+    assert found["server"] == "http://10.0.0.1:5000"
+    assert set(found["host"]) == {"http://10.0.0.1:5000"}
+    tomllib.loads(configuration.containerd(NODE, FOLDERS))
+
+
 def test_pods_get_the_nodes_own_addresses() -> None:
     bridge = configuration.pod_network(CLUSTER.node("node2"))["plugins"][0]
     assert bridge["ipam"]["ranges"] == [[{"subnet": "10.201.2.0/24"}]]
@@ -146,5 +155,5 @@ def test_dns_has_a_fixed_service_that_leads_to_the_host() -> None:
 def test_a_nodes_programs_start_in_the_order_in_which_they_need_each_other() -> None:
     spec = node.specification(NODE, FOLDERS, Path("/bin-cache/hyperkube"))
     assert list(spec["commands"]) == ["node1-containerd", "node1-kube-proxy", "node1-kubelet"]
-    assert set(spec["wait_for"]) == {"node1-containerd"}
+    assert spec["needs"] == {"node1-kubelet": configuration.CONTAINERD_SOCKET}
     assert json.loads(json.dumps(spec)) == spec
