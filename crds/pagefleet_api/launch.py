@@ -8,7 +8,7 @@ from typing import Any
 
 from pagefleet_api import labels, quantity
 
-DEVICES = ("auto", "cpu", "cuda")
+DEVICES = ("auto", "cpu", "cuda", "paced")
 DTYPES = ("auto", "float32", "bfloat16")
 LOAD_FORMATS = ("auto", "dummy")
 _KEY_MARGIN = " \t\r\n\v\f"
@@ -65,7 +65,15 @@ class Launch:
 
     model: str = field(metadata={"help": "pkg://PACKAGE (a model file in an installed package) or file://PATH"})
     served_model_name: str | None = _flag("the name clients use; default: the model's last path part", None)
-    device: str = _flag("where the model runs; auto takes a GPU when there is one", "auto", choices=DEVICES)
+    device: str = _flag(
+        "where the model runs; auto takes a GPU when there is one; paced computes nothing, takes the time that a GPU "
+        "would and gives tokens at random: for trying out everything around it",
+        "auto",
+        choices=DEVICES,
+    )
+    paced_costs: str | None = _flag(
+        "JSON file of what a step of --device paced costs; default: an 8B model on an H200", None
+    )
     dtype: str = _flag("number format of weights and cache; auto measures on a CPU", "auto", choices=DTYPES)
     load_format: str = _flag(
         "auto reads the model's weights, dummy makes random ones of its shape: for measuring speed alone",
@@ -80,6 +88,12 @@ class Launch:
     max_num_seqs: int = _flag("requests that run at the same time", 256, type=_positive)
     max_num_batched_tokens: int | None = _flag(
         "tokens computed in one step; default: 8192 on a GPU, 512 on a CPU", None, type=_positive
+    )
+    itl_goal_ms: int | None = _flag(
+        "time between two tokens of an answer that prompts of others may stretch it to: more gives prompts more of "
+        "each step; default: 50 on a GPU, none on a CPU",
+        None,
+        type=_positive,
     )
     num_kv_blocks: int | None = _flag(
         "KV cache size in blocks of 16 tokens; before --kv-cache-bytes", None, type=_positive

@@ -10,16 +10,24 @@ from collections.abc import Sequence
 
 from pagefleet_api.launch import Launch
 from pagefleet_engine import logs
+from pagefleet_engine.core import paced
+from pagefleet_engine.core.paced import PACED
 from pagefleet_engine.core.run import LoadedRunner, StartImpossible, serve_core
+from pagefleet_engine.models.config_files import read_config
 from pagefleet_engine.models.errors import ModelError
+from pagefleet_engine.models.source import resolve
+from pagefleet_engine.runner import sizing
 from pagefleet_engine.runner.errors import LaunchImpossible
 
 
 def load_runner(launch: Launch) -> LoadedRunner:
     """Import torch and load the model; raises StartImpossible for what the user can put right.
 
-    The import is inside, since it takes seconds in which the core must already send heartbeats.
+    The import is inside, since it takes seconds in which the core must already send heartbeats. A paced engine
+    computes nothing and needs no torch.
     """
+    if launch.device == PACED:
+        return _load_paced(launch)
     started = time.perf_counter()
     from pagefleet_engine.runner import loading
 
@@ -29,6 +37,14 @@ def load_runner(launch: Launch) -> LoadedRunner:
     except (ModelError, LaunchImpossible) as error:
         raise StartImpossible(str(error)) from error
     return loaded._replace(phase_s={"import": import_s, **loaded.phase_s})
+
+
+def _load_paced(launch: Launch) -> LoadedRunner:
+    try:
+        config = read_config(resolve(launch.model, weights=False))
+        return paced.load(launch, sizing.window(launch, config), config.vocab_size)
+    except (ModelError, LaunchImpossible) as error:
+        raise StartImpossible(str(error)) from error
 
 
 def main(argv: Sequence[str]) -> None:
