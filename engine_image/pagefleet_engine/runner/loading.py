@@ -2,40 +2,77 @@
 
 import logging
 import time
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from pagefleet_api.launch import Launch
 from pagefleet_api.sizing import KvShape
-from pagefleet_engine.core.run import LoadedRunner
+from pagefleet_engine.core.run import LoadedRunner, batched_tokens
 from pagefleet_engine.models.config import ModelConfig
 from pagefleet_engine.models.config_files import read_config
 from pagefleet_engine.models.opening import open_decoder
 from pagefleet_engine.models.paged import PagedDecoder
 from pagefleet_engine.models.random_weights import RandomWeights
-from pagefleet_engine.models.source import resolve
+from pagefleet_engine.models.source import ModelFiles, resolve
 from pagefleet_engine.models.tensor_names import expected_shapes
 from pagefleet_engine.models.weights import Weights, open_weights
 from pagefleet_engine.runner import memory, probe, sizing, threads
 from pagefleet_engine.runner.errors import LaunchImpossible
 from pagefleet_engine.runner.torch_runner import TorchRunner
+from pagefleet_engine.steps import Runner
 
-GPU_CACHE_SHARE = 0.9
-"""Share of the GPU's free memory that the KV cache takes when its size is not given."""
+if TYPE_CHECKING:
+    from pagefleet_engine.runner.cuda.loading import LoadedCuda
+    from pagefleet_engine.runner.cuda.peers import Peers
+    from pagefleet_engine.runner.cuda.runner import CudaRunner
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 log = logging.getLogger(__name__)
 
 
 def load(launch: Launch) -> LoadedRunner:
-    """Resolve, read and place the model.
+    """Resolve, read and place the model; with several GPUs, start the other ranks' processes.
 
     Raises ModelError (the model) or LaunchImpossible (flags and machine), whose messages are for the user.
     """
     started = time.perf_counter()
-    torch.set_num_threads(threads.read_count())
     device = choose_device(launch.device)
+    opened = _open(launch, device)
+    opened_s = time.perf_counter() - started
+    place = _on_cpu if device == "cpu" else _on_gpu
+    runner, memory_bytes, phase_s = place(launch, opened)
+    phase_s["weights"] += opened_s
+    log.info(
+        "model_loaded",
+        extra={
+            "model": launch.model, "device": device, "dtype": opened.dtype, "threads": torch.get_num_threads(),
+            "num_blocks": runner.num_blocks, "max_model_len": opened.max_model_len, **memory_bytes,
+        },
+    )  # fmt: skip
+    vocab_size = opened.config.vocab_size
+    return LoadedRunner(runner, opened.max_model_len, opened.dtype, device, memory_bytes, phase_s, vocab_size)
+
+
+def load_rank(launch: Launch, peers: "Peers") -> "CudaRunner":
+    """The part of a rank after the first, on the current GPU. Raises as `load` does."""
+    return _place_on_gpu(launch, _open(launch, "cuda"), peers).runner
+
+
+class _Opened(NamedTuple):
+    files: ModelFiles
+    config: ModelConfig
+    weights: Weights
+    dtype: str
+    max_model_len: int
+
+
+def _open(launch: Launch, device: str) -> _Opened:
+    torch.set_num_threads(threads.read_count())
     files = resolve(launch.model, weights=launch.load_format != "dummy")
     config = read_config(files)
+    if config.foreign and (device != "cpu" or launch.load_format == "dummy"):
+        raise LaunchImpossible(f"{launch.model}: a {config.architecture} model runs on a CPU, with its own weights")
     max_model_len = sizing.window(launch, config)
     dtype = choose_dtype(launch.dtype, device, config)
     if launch.load_format == "dummy":
@@ -43,26 +80,49 @@ def load(launch: Launch) -> LoadedRunner:
         weights: Weights = RandomWeights(shapes, device=torch.device(device), dtype=DTYPES[dtype])
     else:
         weights = open_weights(files, config)
-    if config.foreign and (device != "cpu" or launch.load_format == "dummy"):
-        raise LaunchImpossible(f"{launch.model}: a {config.architecture} model runs on a CPU, with its own weights")
+    return _Opened(files, config, weights, dtype, max_model_len)
+
+
+Placed = tuple[Runner, dict[str, int], dict[str, float]]
+"""A runner, the bytes that it took by kind, the seconds that its making took by phase."""
+
+
+def _on_cpu(launch: Launch, opened: _Opened) -> Placed:
+    started = time.perf_counter()
+    if launch.tensor_parallel_size > 1:
+        raise LaunchImpossible(f"--tensor-parallel-size {launch.tensor_parallel_size} needs GPUs; on a CPU give 1")
+    config, dtype = opened.config, DTYPES[opened.dtype]
     decoder = open_decoder(
-        files, config, weights, dtype=DTYPES[dtype], device=torch.device(device), max_positions=max_model_len
-    )
+        opened.files, config, opened.weights, dtype=dtype, device=torch.device("cpu"),
+        max_positions=opened.max_model_len,
+    )  # fmt: skip
     config = decoder.config
     weights_read = time.perf_counter()
-    shape = KvShape(config.layers, config.kv_heads, config.head_size, DTYPES[dtype].itemsize)
-    num_blocks = sizing.kv_blocks(launch, shape, max_model_len, _free_bytes(device))
+    shape = KvShape(config.layers, config.kv_heads, config.head_size, dtype.itemsize)
+    num_blocks = sizing.kv_blocks(launch, shape, opened.max_model_len, None)
     runner = _with_cache(launch, decoder, num_blocks, num_blocks * shape.bytes_per_block)
-    phase_s = {"weights": weights_read - started, "kv": time.perf_counter() - weights_read}
     memory_bytes = {"weights": decoder.weight_bytes, "kv": num_blocks * shape.bytes_per_block}
-    log.info(
-        "model_loaded",
-        extra={
-            "model": launch.model, "device": device, "dtype": dtype, "threads": torch.get_num_threads(),
-            "num_blocks": num_blocks, "max_model_len": max_model_len, **memory_bytes,
-        },
-    )  # fmt: skip
-    return LoadedRunner(runner, max_model_len, dtype, device, memory_bytes, phase_s, config.vocab_size)
+    return runner, memory_bytes, {"weights": weights_read - started, "kv": time.perf_counter() - weights_read}
+
+
+def _on_gpu(launch: Launch, opened: _Opened) -> Placed:
+    if launch.tensor_parallel_size == 1:
+        from pagefleet_engine.runner.cuda.peers import Alone
+
+        loaded = _place_on_gpu(launch, opened, Alone())
+    else:
+        from pagefleet_engine.runner.cuda import parallel
+
+        with parallel.leading(launch, opened.config) as peers:
+            loaded = _place_on_gpu(launch, opened, peers)
+    return loaded.runner, loaded.division._asdict(), loaded.phase_s
+
+
+def _place_on_gpu(launch: Launch, opened: _Opened, peers: "Peers") -> "LoadedCuda":
+    from pagefleet_engine.runner.cuda import loading  # its kernels need triton, which a machine without a GPU may lack
+
+    dtype, batch_tokens = DTYPES[opened.dtype], batched_tokens(launch, "cuda")
+    return loading.load(launch, opened.config, opened.weights, dtype, opened.max_model_len, batch_tokens, peers)
 
 
 def choose_device(asked: str) -> str:
@@ -73,7 +133,6 @@ def choose_device(asked: str) -> str:
         raise LaunchImpossible(
             "--device cuda: torch sees no GPU here; use --device cpu, or give the pod a GPU and its driver"
         )
-    log.warning("cuda_untested", extra={"note": "plain torch code without GPU kernels; expect it to be slow"})
     return "cuda"
 
 
@@ -94,20 +153,9 @@ def choose_dtype(asked: str, device: str, config: ModelConfig) -> str:
 
 def _with_cache(launch: Launch, decoder: PagedDecoder, num_blocks: int, kv_bytes: int) -> TorchRunner:
     """The runner with its KV memory; raises LaunchImpossible when there is no room for it."""
-    if decoder.device.type == "cpu":
-        room = memory.read()
-    else:
-        free_bytes, total_bytes = torch.cuda.mem_get_info()
-        room = memory.Memory(total_bytes, free_bytes)
+    room = memory.read()
     sizing.check_room(launch, kv_bytes, room)
     try:
         return TorchRunner(decoder, num_blocks)
-    except (MemoryError, torch.OutOfMemoryError) as error:
+    except MemoryError as error:
         raise sizing.no_room(launch, kv_bytes, room) from error
-
-
-def _free_bytes(device: str) -> int | None:
-    if device == "cpu":
-        return None
-    free_bytes, _ = torch.cuda.mem_get_info()
-    return int(free_bytes * GPU_CACHE_SHARE)

@@ -1,0 +1,150 @@
+"""Where the time of a step goes on a GPU: `python -m bench.step_profile --model llama-8b-shape [--json OUT]`.
+
+Decode steps at a context of 1,024 tokens, launched one ahead as the engine's loop does, and one prefill step of
+8,192 tokens; milliseconds a step from the host's clock, and microseconds by kernel from torch's profiler.
+"""
+
+import argparse
+import itertools
+import json
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from bench.engine.shapes import write_shape
+from pagefleet_api.launch import Launch
+from pagefleet_api.sizing import blocks_for
+from pagefleet_engine.runner import loading
+from pagefleet_engine.steps import Runner, Sampling, SequenceStep, StepPlan
+
+CONTEXT, STEPS = 1024, 48
+BATCHES = (1, 8, 64, 256)
+PROMPTS, PROMPT_TOKENS = 4, 2048
+SAMPLING = Sampling(seed=1, temperature=0.6)
+
+
+_ids = itertools.count()
+
+
+def decode_steps(batch: int, count: int) -> list[StepPlan]:
+    """`count` steps of `batch` sequences whose context is about CONTEXT tokens; the first names its tokens."""
+    blocks = blocks_for(CONTEXT + count + 1)
+    tables = [tuple(range(row * blocks, (row + 1) * blocks)) for row in range(batch)]
+    ids = [next(_ids) for _ in range(batch)]
+    return [
+        StepPlan(
+            tuple(
+                SequenceStep(
+                    sequence_id=ids[row],
+                    token_ids=(row + 1,) if index == 0 else None,
+                    start=CONTEXT + index,
+                    block_table=tables[row],
+                    sample=True,
+                    sampling=SAMPLING,
+                )
+                for row in range(batch)
+            )
+        )
+        for index in range(count)
+    ]
+
+
+def prefill_step() -> StepPlan:
+    """Whole prompts that fill a step."""
+    blocks = blocks_for(PROMPT_TOKENS)
+    return StepPlan(
+        tuple(
+            SequenceStep(
+                sequence_id=next(_ids),
+                token_ids=tuple(range(PROMPT_TOKENS)),
+                start=0,
+                block_table=tuple(range(row * blocks, (row + 1) * blocks)),
+                sample=True,
+                sampling=SAMPLING,
+            )
+            for row in range(PROMPTS)
+        )
+    )
+
+
+def run(runner: Runner, plans: Sequence[StepPlan]) -> float:
+    """Seconds for all plans, one launched while the one before computes."""
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    pending = runner.launch(plans[0])
+    for plan in plans[1:]:
+        following = runner.launch(plan)
+        pending.results()
+        pending = following
+    pending.results()
+    return time.perf_counter() - started
+
+
+def by_kernel(work: Callable[[], object]) -> list[tuple[str, int, float]]:
+    """Kernel, launches and microseconds of `work`, longest first."""
+    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as found:
+        work()
+        torch.cuda.synchronize()
+    count: Counter[str] = Counter()
+    spent: Counter[str] = Counter()
+    for event in found.events():
+        if event.device_type == torch.autograd.DeviceType.CUDA:
+            count[event.name] += 1
+            spent[event.name] += event.device_time if hasattr(event, "device_time") else event.cuda_time
+    return [(name, count[name], round(us, 1)) for name, us in spent.most_common(14)]
+
+
+def measure(model: str, launch: Launch) -> list[dict[str, Any]]:
+    """One line a step kind."""
+    loaded = loading.load(launch)
+    runner: Any = loaded.runner
+    for memory in runner._decoder.memory:
+        memory.normal_(0, 0.5)
+    while runner.idle_work():
+        pass
+    lines: list[dict[str, Any]] = [{"model": model, "phases_s": loaded.phase_s, "memory_bytes": loaded.memory_bytes}]
+    for batch in BATCHES:
+        run(runner, decode_steps(batch, 4))
+        runs = sorted(run(runner, decode_steps(batch, STEPS)) / STEPS * 1e3 for _ in range(3))
+        kernels = by_kernel(lambda batch=batch: run(runner, decode_steps(batch, 2)))
+        lines.append({"model": model, "step": f"decode-b{batch}", "ms": runs, "kernels_of_2": kernels})
+    run(runner, [prefill_step()])
+    runs = sorted(run(runner, [prefill_step() for _ in range(4)]) / 4 * 1e3 for _ in range(3))
+    tok_s = PROMPTS * PROMPT_TOKENS / runs[1] * 1e3
+    kernels = by_kernel(lambda: run(runner, [prefill_step()]))
+    lines.append({"model": model, "step": "prefill-4x2k", "ms": runs, "tok_s": round(tok_s), "kernels": kernels})
+    return lines
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="llama-8b-shape")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    launch = Launch(
+        model=f"file://{write_shape(arguments.model, Path(tempfile.gettempdir()))}",
+        load_format="dummy",
+        device="cuda",
+        dtype="bfloat16",
+        max_model_len=4096,
+    )
+    lines = measure(arguments.model, launch)
+    for line in lines:
+        kernels = line.pop("kernels_of_2", None) or line.pop("kernels", None) or []
+        print(json.dumps(line))
+        for name, count, us in kernels:
+            print(f"    {us:10.1f} us {count:5d} x {name[:110]}")
+        line["kernels"] = kernels
+    if arguments.json:
+        arguments.json.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""A decoder on a GPU: fused kernels around matrix products, keys and values in pages.
+
+A layer is nine launches for a decode: projection, rotation with the KV write, attention (with its combination),
+output, residual sum with the next norm, gate and up, activation, down, residual sum with the next norm.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypedDict
+
+import torch
+from torch.nn import functional
+
+from pagefleet_api.sizing import BLOCK_TOKENS
+from pagefleet_engine.kernels import activation, gemv, invariant_gemm, norm, rope
+from pagefleet_engine.models import rotary
+from pagefleet_engine.models.config import ModelConfig
+from pagefleet_engine.models.layers import LayerWeights, TopWeights
+from pagefleet_engine.runner.cuda import experts
+from pagefleet_engine.runner.cuda.attention import DENSE_MIN_TOKENS, Attention, AttentionStep
+
+Linear = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
+Reduce = Callable[[torch.Tensor], torch.Tensor]
+
+
+FEW_ROWS = 8
+"""Up to so many rows the fused products beat the library's (see bench/LOG.md)."""
+
+
+class _NormOptions(TypedDict):
+    eps: float
+    unit_offset: bool
+    round_first: bool
+
+
+class StepRows(NamedTuple):
+    """The rows of a step on the device, int32 [rows] each; a slot is a token's place in the KV memory."""
+
+    tokens: torch.Tensor
+    positions: torch.Tensor
+    slots: torch.Tensor
+
+
+class DeviceStep(NamedTuple):
+    """One step's inputs on the device."""
+
+    rows: StepRows
+    attention: AttentionStep
+
+
+class CudaDecoder:
+    """Weights and KV memory of one model, or of one rank's part of it."""
+
+    def __init__(
+        self, config: ModelConfig, layers: list[LayerWeights], top: TopWeights, *, max_positions: int,
+        max_decodes: int, batch_invariant: bool = False, reduce: Reduce | None = None,
+    ) -> None:  # fmt: skip
+        """`config` has this rank's heads and sizes. `reduce` sums a rank's rows over all ranks, if there are."""
+        self.config, self.top, self.layers = config, top, layers
+        self.dtype, self.device = top.embedding.dtype, top.embedding.device
+        self._linear: Linear = invariant_gemm.linear if batch_invariant else functional.linear
+        self._alone = reduce is None and not batch_invariant
+        self._reduce: Reduce = reduce or (lambda partial: partial)
+        # rounded first, as transformers does
+        self._embedding_scale = float(torch.tensor(config.embedding_scale, dtype=self.dtype))
+        self._norms = _NormOptions(
+            eps=config.norm_eps, unit_offset=config.norm_unit_offset, round_first=config.norm_placement != "post"
+        )
+        self._rotary = [table.to(self.device) for table in rotary.tables(config, max_positions)]
+        self.attention = Attention(config, self.device, max_decodes=max_decodes, batch_invariant=batch_invariant)
+        self.memory: list[torch.Tensor] = []
+
+    @property
+    def qkv_size(self) -> int:
+        """Elements of one row's queries, keys and values."""
+        return (self.config.heads + 2 * self.config.kv_heads) * self.config.head_size
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all weights on this device."""
+        tensors = [*self.top_tensors(), *(tensor for layer in self.layers for tensor in layer.tensors())]
+        return sum(tensor.nbytes for tensor in {id(tensor): tensor for tensor in tensors}.values())
+
+    def top_tensors(self) -> tuple[torch.Tensor, ...]:
+        """Embedding, final norm and head."""
+        return self.top.embedding, self.top.final_norm, self.top.head
+
+    def allocate(self, num_blocks: int) -> None:
+        """Make the KV memory, with one block more, which padding writes to."""
+        shape = (num_blocks + 1, 2, self.config.kv_heads, BLOCK_TOKENS, self.config.head_size)
+        self.memory = []  # before the new memory is taken
+        self.memory = [torch.empty(shape, dtype=self.dtype, device=self.device) for _ in self.layers]
+
+    def forward(self, step: DeviceStep, kept: torch.Tensor | None = None) -> torch.Tensor:
+        """Compute all rows and store their keys and values; the rows before the final norm, [rows, hidden size].
+
+        With `kept` ([n] int32) only these rows are finished and given: the others' last layer matters to nobody.
+        """
+        count, rows = len(step.rows.tokens), step.rows
+        residual = self.new_rows(count, self.config.hidden_size)
+        qkv = self.new_rows(count, self.qkv_size)
+        self.begin(rows, residual, qkv)
+        with self.attention.backends(step.attention):
+            for index in range(self.config.layers - 1):
+                self.proceed(index, rows, self.attend(index, qkv, step.attention), residual, qkv)
+            attended = self.attend(self.config.layers - 1, qkv, step.attention)
+        return self.finish(attended, residual, kept)
+
+    def finish(self, attended: torch.Tensor, residual: torch.Tensor, kept: torch.Tensor | None) -> torch.Tensor:
+        """The rows `kept` (None: all) after the last layer's attention to the layer's end."""
+        if kept is not None:
+            attended, residual = attended.index_select(0, kept), residual.index_select(0, kept)
+        self._after_attention(self.layers[-1], attended, residual, None)
+        return residual
+
+    def forward_few(self, step: DeviceStep) -> torch.Tensor:
+        """As `forward`, for a handful of rows: reading the weights once is all that counts then, so norms, gate and
+        residual sums are part of the products. Only where `few_rows_fit`."""
+        config, rows = self.config, step.rows
+        residual = self._embed(rows, self.new_rows(len(rows.tokens), config.hidden_size))
+        for index, layer in enumerate(self.layers):
+            qkv = gemv.linear(residual, layer.qkv, norm=self._fused(layer.input_norm), bias=layer.qkv_bias)
+            self._rotate(index, rows, qkv)
+            attended = self.attend(index, qkv, step.attention)
+            gemv.linear_add_(attended, layer.output, residual, delta_scale=config.residual_scale)
+            norm_before = self._fused(layer.mlp_norm)
+            inner = gemv.gated_linear(residual, _there(layer.gate_up), config.activation, norm=norm_before)
+            gemv.linear_add_(inner, _there(layer.down), residual, delta_scale=config.residual_scale)
+        return residual
+
+    def few_rows_fit(self, rows: int) -> bool:
+        """Whether `forward_few` can compute so many rows of this model, and is the faster way."""
+        config = self.config
+        plain = config.norm_placement == "pre" and config.head_norm != "all" and config.experts is None
+        return rows <= FEW_ROWS and plain and self._alone and gemv.fits(rows, self.layers[0].qkv)
+
+    def _fused(self, weight: torch.Tensor | None) -> gemv.Norm:
+        return gemv.Norm(_there(weight), self.config.norm_eps, self.config.norm_unit_offset)
+
+    def new_rows(self, rows: int, width: int) -> torch.Tensor:
+        """Room for rows in the model's number format."""
+        return torch.empty((rows, width), dtype=self.dtype, device=self.device)
+
+    def begin(self, rows: StepRows, residual: torch.Tensor, qkv: torch.Tensor) -> None:
+        """Embed the rows into `residual`, and project them for the first layer into `qkv`, which is cached."""
+        self._embed(rows, residual)
+        weight = self.layers[0].input_norm
+        normed = residual if weight is None else norm.rms_norm(residual, weight, **self._norms)
+        self._project(0, rows, normed, qkv)
+
+    def _embed(self, rows: StepRows, residual: torch.Tensor) -> torch.Tensor:
+        torch.index_select(self.top.embedding, 0, rows.tokens, out=residual)
+        if self.config.embedding_scale != 1.0:
+            residual.mul_(self._embedding_scale)
+        return residual
+
+    def attend(
+        self, index: int, qkv: torch.Tensor, step: AttentionStep, out: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Layer `index`'s attention of the first rows of `qkv`, as many as `step` has; into `out` where given."""
+        return self.attention.attend(qkv, self.memory[index], self.config.attention[index].window, step, out)
+
+    def proceed(
+        self, index: int, rows: StepRows, attended: torch.Tensor, residual: torch.Tensor, qkv: torch.Tensor
+    ) -> None:
+        """From layer `index`'s attention to the next layer's `qkv`."""
+        following = self.layers[index + 1].input_norm
+        normed = self._after_attention(self.layers[index], attended, residual, following)
+        self._project(index + 1, rows, normed, qkv)
+
+    def _after_attention(
+        self, layer: LayerWeights, attended: torch.Tensor, residual: torch.Tensor, following: torch.Tensor | None
+    ) -> torch.Tensor:
+        delta = self._reduce(self._linear(attended, layer.output, None))
+        normed = self._add(delta, residual, layer.post_attention_norm, layer.mlp_norm)
+        return self._add(self._mlp(normed, layer), residual, layer.post_mlp_norm, following)
+
+    def logits(self, hidden: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        """Next-token logits of some rows of `forward`'s result, written to `out` [rows, vocabulary] and returned."""
+        config = self.config
+        normed = norm.rms_norm(hidden, self.top.final_norm, **self._norms)
+        self._linear_into(normed, self.top.head, None, out)
+        if config.logit_scale != 1.0:
+            out.mul_(config.logit_scale)
+        if config.logit_soft_cap is not None:
+            out.div_(config.logit_soft_cap).tanh_().mul_(config.logit_soft_cap)
+        return out
+
+    def _project(self, index: int, rows: StepRows, normed: torch.Tensor, qkv: torch.Tensor) -> None:
+        """Layer `index`'s queries, keys and values, normed and rotated, in `qkv` and (the latter two) in the cache."""
+        config, layer = self.config, self.layers[index]
+        self._linear_into(normed, layer.qkv, layer.qkv_bias, qkv)
+        if config.head_norm == "all" and layer.query_norm is not None and layer.key_norm is not None:
+            queries, keys = config.heads * config.head_size, config.kv_heads * config.head_size
+            for first, size, weight in ((0, queries, layer.query_norm), (queries, keys, layer.key_norm)):
+                part = qkv[:, first : first + size]
+                norm.rms_norm(part, weight, out=part, **self._norms)
+        self._rotate(index, rows, qkv)
+
+    def _rotate(self, index: int, rows: StepRows, qkv: torch.Tensor) -> None:
+        config, layer, how = self.config, self.layers[index], self.config.attention[index]
+        per_head = config.head_norm == "head"
+        table, rotary_size = (None, 0) if how.rope is None else (self._rotary[how.rope], config.ropes[how.rope].size)
+        rope.rope_and_cache(
+            qkv, rows.positions, table, rows.slots, self.memory[index],
+            heads=config.heads, kv_heads=config.kv_heads, head_size=config.head_size, rotary_size=rotary_size,
+            query_norm=layer.query_norm if per_head else None, key_norm=layer.key_norm if per_head else None,
+            eps=config.norm_eps, unit_offset=config.norm_unit_offset,
+            # whole prompts are attended to from here, and only they come in so many rows
+            keys_in_place=len(qkv) >= DENSE_MIN_TOKENS,
+        )  # fmt: skip
+
+    def _linear_into(
+        self, rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor
+    ) -> None:
+        if self._linear is not functional.linear:
+            out.copy_(self._linear(rows, weight, bias))
+        elif bias is None:
+            torch.mm(rows, weight.t(), out=out)
+        else:
+            torch.addmm(bias, rows, weight.t(), out=out)
+
+    def _mlp(self, normed: torch.Tensor, layer: LayerWeights) -> torch.Tensor:
+        config = self.config
+        if config.experts is not None and layer.router is not None:
+            return self._reduce(experts.mixed(normed, layer, config.experts, config))
+        inner = activation.gated(self._linear(normed, _there(layer.gate_up), None), config.activation)
+        return self._reduce(self._linear(inner, _there(layer.down), None))
+
+    def _add(
+        self, delta: torch.Tensor, residual: torch.Tensor, post: torch.Tensor | None, following: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Add to the residual in place, normed first where the family does so; what the next part reads."""
+        scale = self.config.residual_scale
+        if post is not None:
+            return norm.sandwich(delta, post, residual, following, delta_scale=scale, **self._norms)
+        if following is None:
+            return residual.add_(delta, alpha=scale)
+        return norm.add_rms_norm(delta, residual, following, delta_scale=scale, **self._norms)
+
+
+def _there(weight: torch.Tensor | None) -> torch.Tensor:
+    if weight is None:
+        raise ValueError("the layer lacks a weight that its family has")
+    return weight

@@ -1,0 +1,238 @@
+"""From a step plan to one int32 array for the device, and back from sampled tokens. Pure; numpy only."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from pagefleet_api.sizing import BLOCK_TOKENS
+from pagefleet_engine.steps import SequenceStep
+
+FROM_SEAT = -1
+"""In place of a token: the newest one that the row's seat holds (`kernels.prepare`)."""
+Ints = npt.NDArray[np.int32]
+_LOW = 0xFFFFFFFF
+
+
+Padded = Callable[[int], int | None]
+
+
+class SeatsExhausted(Exception):
+    """More sequences than seats."""
+
+
+class UnknownSequence(Exception):
+    """A step continues a sequence whose state is not on the device."""
+
+
+@dataclass(slots=True)
+class Seat:
+    """One sequence's row in the device's tables, and how much of its block table the device knows.
+
+    After another preemption it knows nothing of it.
+    """
+
+    index: int
+    preemptions: int
+    blocks_told: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A prompt's part in this step: `seat`, first position, tokens."""
+
+    seat: int
+    start: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """One step as the device gets it.
+
+    `values` are the parts that `kernels.prepare.PackedCounts` names, in its order. Rows are the decodes, padded to
+    `decode_rows`, then the chunks' tokens, then padding. `steps` is the plan's sequences in row order, decodes first.
+    `sampling` has one entry for each sequence that samples.
+    """
+
+    values: Ints
+    rows: int
+    decodes: int
+    decode_rows: int
+    block_deltas: int
+    parameter_deltas: int
+    chunks: tuple[Chunk, ...]
+    steps: tuple[SequenceStep, ...]
+    sampling: tuple["SampledRow", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SampledRow:
+    """Who samples from which row; `position` is the new token's."""
+
+    step: SequenceStep
+    row: int
+    seat: int
+    position: int
+
+
+@dataclass(slots=True)
+class Seats:
+    """Who has which row of the device's tables. Everybody seated is in every plan, so who is not in one has left."""
+
+    count: int
+    max_blocks: int
+    _of: dict[int, Seat] = field(default_factory=dict)
+    _free: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._free = list(range(self.count - 1, -1, -1))
+
+    @property
+    def nobody(self) -> int:
+        """The row that padding uses."""
+        return self.count
+
+    def update(self, steps: Sequence[SequenceStep]) -> None:
+        """Give back the seats of those who are not in `steps`, before the new ones take theirs."""
+        staying = {step.sequence_id for step in steps}
+        for gone in [key for key in self._of if key not in staying]:
+            self._free.append(self._of.pop(gone).index)
+
+    def seat(self, step: SequenceStep) -> tuple[Seat, bool]:
+        """The seat of a planned sequence, and whether it is a new one."""
+        held = self._of.get(step.sequence_id)
+        if held is not None:
+            return held, False
+        if step.token_ids is None:
+            raise UnknownSequence(f"sequence {step.sequence_id} continues, but its newest token is not on the device")
+        if not self._free:
+            raise SeatsExhausted(f"more than {self.count} sequences in one step")
+        held = self._of[step.sequence_id] = Seat(self._free.pop(), step.preemptions)
+        return held, True
+
+    def clear(self) -> None:
+        """Nobody is known any more."""
+        self.update(())
+
+
+class Packer:
+    """Makes `Packed` values; keeps `Seats` between steps."""
+
+    def __init__(self, seats: Seats, dummy_block: int) -> None:
+        self._seats, self._dummy_slot = seats, dummy_block * BLOCK_TOKENS
+
+    def pack(
+        self, steps: Sequence[SequenceStep], pad_to: int | None = None, pad_rows: Padded = lambda rows: None
+    ) -> Packed:
+        """One step. `pad_to` is the number of decode rows to fill up to, None for no padding; `pad_rows` tells to
+        how many rows in all a step is filled up at its end, None likewise."""
+        self._seats.update(steps)
+        decodes = [step for step in steps if is_decode(step)]
+        prefills = sorted((step for step in steps if not is_decode(step)), key=_dense_last)
+        deltas, parameters = _Deltas(self._seats.max_blocks), list[tuple[int, int, int, int]]()
+        tokens, positions, slots, seats, sampling = [], [], [], [], []
+        for row, step in enumerate(decodes):
+            seat = self._take(step, deltas, parameters)
+            tokens.append(FROM_SEAT if step.token_ids is None else step.token_ids[0])
+            positions.append(step.start)
+            slots.append(step.block_table[step.start // BLOCK_TOKENS] * BLOCK_TOKENS + step.start % BLOCK_TOKENS)
+            seats.append(seat)
+            sampling.append(SampledRow(step, row, seat, step.start + 1))
+        padding = max((pad_to or 0) - len(decodes), 0)
+        seats += [self._seats.nobody] * padding
+        runs = [
+            np.array(
+                [tokens + [0] * padding, positions + [0] * padding, slots + [self._dummy_slot] * padding], np.int32
+            )
+        ]
+        chunks, row = [], len(decodes) + padding
+        for step in prefills:
+            chunk = Chunk(self._take(step, deltas, parameters), step.start, step.tokens)
+            runs.append(_chunk_rows(step))
+            row += chunk.tokens
+            chunks.append(chunk)
+            if step.sample:
+                sampling.append(SampledRow(step, row - 1, chunk.seat, chunk.start + chunk.tokens))
+        filling = (pad_rows(row) or row) - row
+        runs.append(np.array([[0], [0], [self._dummy_slot]], np.int32).repeat(filling, 1))
+        values = np.concatenate([*_by_kind(runs), np.array(seats, np.int32), *deltas.arrays(), _flat(parameters)])
+        return Packed(
+            values=values, rows=row + filling, decodes=len(decodes), decode_rows=len(decodes) + padding,
+            block_deltas=deltas.count, parameter_deltas=len(parameters), chunks=tuple(chunks),
+            steps=(*decodes, *prefills), sampling=tuple(sampling),
+        )  # fmt: skip
+
+    def forget(self) -> None:
+        """What the device knows is not known any more: the next step tells everything again."""
+        self._seats.clear()
+
+    def _take(self, step: SequenceStep, deltas: "_Deltas", parameters: list[tuple[int, int, int, int]]) -> int:
+        seat, is_new = self._seats.seat(step)
+        known = seat.blocks_told if seat.preemptions == step.preemptions else 0
+        deltas.add(seat.index, known, step.block_table)
+        seat.preemptions, seat.blocks_told = step.preemptions, len(step.block_table)
+        if is_new:
+            parameters.append((seat.index, *_parameters(step)))
+        return seat.index
+
+
+class _Deltas:
+    """Changes of the flat block tables: pairs of place and block."""
+
+    def __init__(self, max_blocks: int) -> None:
+        self._max_blocks, self.count = max_blocks, 0
+        self._runs: list[Ints] = []
+        self._pairs: list[int] = []
+
+    def add(self, seat: int, known: int, table: Sequence[int]) -> None:
+        fresh = len(table) - known
+        if fresh == 0:
+            return
+        first = seat * self._max_blocks + known
+        self.count += fresh
+        if fresh == 1:
+            self._pairs += (first, table[known])
+        else:
+            run = np.empty((fresh, 2), np.int32)
+            run[:, 0] = np.arange(first, first + fresh)
+            run[:, 1] = table[known:]
+            self._runs.append(run.reshape(-1))
+
+    def arrays(self) -> list[Ints]:
+        return [*self._runs, np.array(self._pairs, np.int32)]
+
+
+def is_decode(step: SequenceStep) -> bool:
+    """Whether the step is one token that samples: a row of the decode batch."""
+    return step.sample and step.prompt_logprobs is None and step.tokens == 1
+
+
+def _dense_last(step: SequenceStep) -> tuple[bool, int]:
+    """Order of chunks: those that read no earlier pages last, equal lengths together, so that they form one batch."""
+    return step.start == 0, step.tokens
+
+
+def _chunk_rows(step: SequenceStep) -> Ints:
+    """Tokens, positions and slots of a chunk: [3, tokens]."""
+    positions = np.arange(step.start, step.start + step.tokens, dtype=np.int32)
+    blocks = np.array(step.block_table, np.int32)[positions // BLOCK_TOKENS]
+    return np.stack([np.array(step.token_ids, np.int32), positions, blocks * BLOCK_TOKENS + positions % BLOCK_TOKENS])
+
+
+def _by_kind(runs: Sequence[Ints]) -> list[Ints]:
+    """All tokens, then all positions, then all slots."""
+    return [np.concatenate([run[kind] for run in runs]) for kind in range(3)]
+
+
+def _parameters(step: SequenceStep) -> tuple[int, int, int]:
+    """Temperature's bits, the seed's low and high half, all as int32."""
+    bits = int(np.float32(step.sampling.temperature).view(np.int32))
+    seed = step.sampling.seed & ((1 << 64) - 1)
+    low, high = np.array([seed & _LOW, seed >> 32], np.uint32).view(np.int32).tolist()
+    return bits, low, high
+
+
+def _flat(groups: Sequence[tuple[int, int, int, int]]) -> Ints:
+    return np.array(groups, np.int32).reshape(-1)

@@ -1,0 +1,192 @@
+"""The GPU's runner: launches a step behind the one that computes, and reads it when it is done."""
+
+import logging
+from collections.abc import Sequence
+
+import torch
+
+from pagefleet_engine.kernels.prepare import PackedCounts, StepInputs, keep_sampled, prepare
+from pagefleet_engine.kernels.sampling import sample
+from pagefleet_engine.runner.cuda.attention import AttentionStep
+from pagefleet_engine.runner.cuda.chunks import ChunkPlan, attention_chunks
+from pagefleet_engine.runner.cuda.decoder import CudaDecoder, DeviceStep, StepRows
+from pagefleet_engine.runner.cuda.device import Uploads, seat_state, step_inputs
+from pagefleet_engine.runner.cuda.graphs import DecodeGraphs, batch_sizes, first_sizes
+from pagefleet_engine.runner.cuda.orders import Capture, StepOrder
+from pagefleet_engine.runner.cuda.packing import Packed, Packer, Seats, is_decode
+from pagefleet_engine.runner.cuda.peers import Alone, Peers
+from pagefleet_engine.runner.cuda.reading import Launched, Reading, Readings
+from pagefleet_engine.runner.cuda.segments import SegmentGraphs, first_counts, row_counts
+from pagefleet_engine.runner.cuda.special import SpecialRows, has_special_rows
+from pagefleet_engine.steps import Pending, Progress, SequenceStep, StepPlan, no_progress
+
+log = logging.getLogger(__name__)
+_UPLOAD_INTS = 1 << 18
+
+
+class CudaRunner:
+    """Computes step plans (`steps.Runner`). Not thread-safe: one loop owns it.
+
+    Everything that a step reads or writes on the device is touched in the order of launches, on one stream; so a
+    block may get a new owner while a step that still writes to it for its last owner is in flight.
+    """
+
+    lookahead = True
+
+    def __init__(
+        self, decoder: CudaDecoder, num_blocks: int, *, max_num_seqs: int, max_batch_tokens: int, max_blocks: int,
+        graphs: bool, peers: Peers | None = None,
+    ) -> None:  # fmt: skip
+        """Takes the decoder over, and makes its KV memory when it has none of that size yet.
+
+        With `peers` the decoder is one rank's part: the first rank's runner launches, the others' `follow`.
+        """
+        self._decoder, self._num_blocks = decoder, num_blocks
+        self._peers = peers or Alone()
+        self._device = decoder.device
+        self._max_num_seqs = max_num_seqs
+        decoder.allocate(num_blocks)
+        self._state = seat_state(max_num_seqs, max_blocks, num_blocks, self._device)
+        self._inputs = step_inputs(max_batch_tokens + max_num_seqs, max_num_seqs, self._device)
+        self._sampled = torch.zeros(max_num_seqs, dtype=torch.int32, device=self._device)
+        self._logits = torch.empty((max_num_seqs, decoder.config.vocab_size), dtype=decoder.dtype, device=self._device)
+        self._packer = Packer(Seats(max_num_seqs, max_blocks), dummy_block=num_blocks)
+        self._uploads = Uploads(self._device, _UPLOAD_INTS)
+        self._readings = Readings(max_num_seqs, self._peers.event)
+        self._special = SpecialRows(decoder, self._state, max_num_seqs)
+        sizes = batch_sizes(max_num_seqs) if graphs else ()
+        self._graphs = DecodeGraphs(self._decode_step, sizes)
+        self._first_sizes = first_sizes(sizes) if sizes else ()
+        counts = row_counts(max_batch_tokens) if graphs else ()
+        self._segments = SegmentGraphs(decoder, StepRows(*self._inputs[:3]), counts)
+        self._first_counts = first_counts(counts) if counts else ()
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks in the KV pool."""
+        return self._num_blocks
+
+    def warm_up(self) -> None:
+        """Capture the first graphs; compiles what decode steps need."""
+        with torch.inference_mode():
+            self._graphs.capture(self._first_sizes)
+            self._segments.capture(self._first_counts)
+
+    def idle_work(self) -> bool:
+        """One piece of what can wait until nobody asks for anything (a graph's capture); False when nothing is left."""
+        if not self._graphs.missing and not self._segments.missing:
+            return False
+        with torch.inference_mode(), self._peers.together(Capture()):
+            return self._graphs.capture_next() or self._segments.capture_next()
+
+    def launch(self, plan: StepPlan, progress: Progress = no_progress) -> Pending:
+        """Send the step to the device and return; `results` of what it returns waits for it."""
+        refused = {step.sequence_id: reason for step in plan.sequences if (reason := self._refusal(step)) is not None}
+        steps = [step for step in plan.sequences if step.sequence_id not in refused]
+        try:
+            with torch.inference_mode():
+                packed, reading = self._launch(steps) if steps else (None, None)
+        except BaseException:
+            self._packer.forget()
+            raise
+        return Launched(plan, refused, packed, reading, self._decoder.config.vocab_size)
+
+    def follow(self, order: StepOrder) -> None:
+        """Compute this rank's part of a step that the first rank launched."""
+        with torch.inference_mode():
+            seats = self._compute(order, None)
+            if order.resampled:
+                self._keep(seats)
+
+    def _launch(self, steps: Sequence[SequenceStep]) -> tuple[Packed, Reading]:
+        decoding = all(is_decode(step) for step in steps)
+        size = self._graphs.size_for(len(steps)) if decoding else None
+        packed = (
+            self._packer.pack(steps, size) if decoding else self._packer.pack(steps, pad_rows=self._segments.size_for)
+        )
+        order = self._order(packed, size, decoding=decoding)
+        with self._peers.together(order):
+            seats = self._compute(order, packed)
+            special = self._special.sample(packed, self._logits, self._sampled)
+            if order.resampled:
+                self._keep(seats)
+            return packed, self._readings.start(self._sampled[: len(packed.sampling)], special)
+
+    def _order(self, packed: Packed, size: int | None, *, decoding: bool) -> StepOrder:
+        counts = PackedCounts(packed.rows, packed.decode_rows, packed.block_deltas, packed.parameter_deltas)
+        chunks, chunk_values = None, None
+        if not decoding:
+            chunks = attention_chunks(packed, dense_allowed=self._decoder.attention.dense_allowed)
+            chunk_values = chunks.values([(row.row, row.seat, row.position) for row in packed.sampling])
+        resampled = self._peers.shard.world > 1 and has_special_rows(packed)
+        return StepOrder(packed.values, counts, size, chunks, chunk_values, resampled)
+
+    def _compute(self, order: StepOrder, packed: Packed | None) -> torch.Tensor:
+        """From the order to sampled tokens; the seats of those who sample. Other ranks have no `packed`."""
+        values = self._uploads.send(order.values)
+        prepare(values, order.counts, self._inputs, self._state, self._decoder.config.vocab_size)
+        if order.chunks is not None and order.chunk_values is not None:
+            return self._mixed_step(order.counts, order.chunks, self._uploads.send(order.chunk_values), packed)
+        if order.graph_size is not None:
+            self._graphs.replay(order.graph_size)
+        else:
+            self._decode_step(order.counts.decodes)
+        return self._inputs.seats[: order.counts.decodes]
+
+    def _decode_step(self, rows: int) -> None:
+        """`rows` decodes from the inputs to the sampled tokens; the body of a graph."""
+        inputs = StepInputs(*(tensor[:rows] for tensor in self._inputs))
+        attention = AttentionStep(self._state.block_tables, rows, inputs.seats, inputs.context_lengths)
+        step_rows = StepRows(inputs.tokens, inputs.positions, inputs.slots)
+        decoder = self._decoder
+        forward = decoder.forward_few if decoder.few_rows_fit(rows) else decoder.forward
+        hidden = forward(DeviceStep(step_rows, attention))
+        self._sample(hidden, inputs.seats, inputs.context_lengths)
+
+    def _mixed_step(
+        self, counts: PackedCounts, chunks: ChunkPlan, sent: torch.Tensor, packed: Packed | None
+    ) -> torch.Tensor:
+        rows, decodes = counts.rows, counts.decodes
+        seats, context_lengths = self._inputs.seats[:decodes], self._inputs.context_lengths[:decodes]
+        attention = AttentionStep(
+            self._state.block_tables, decodes, seats, context_lengths, chunks.paged(sent), chunks.dense
+        )
+        last, sampling_seats, new_positions = chunks.sampling(sent)
+        kept = None if chunks.scored else last
+        if self._segments.captured(rows):
+            hidden = self._segments.run(rows, attention, kept)
+        else:
+            step_rows = StepRows(*(tensor[:rows] for tensor in self._inputs[:3]))
+            hidden = self._decoder.forward(DeviceStep(step_rows, attention), kept)
+        if chunks.scored:
+            if packed is not None:
+                self._special.score_prompts(packed, hidden)
+            hidden = hidden.index_select(0, last)
+        if chunks.sampled_rows:
+            self._sample(hidden, sampling_seats, new_positions)
+        return sampling_seats
+
+    def _refusal(self, step: SequenceStep) -> str | None:
+        vocabulary = self._decoder.config.vocab_size
+        if step.token_ids is not None and not 0 <= min(step.token_ids) <= max(step.token_ids) < vocabulary:
+            return f"a token id is outside the vocabulary of {vocabulary}"
+        if step.next_prompt_token is not None and not 0 <= step.next_prompt_token < vocabulary:
+            return f"a prompt token is outside the vocabulary of {vocabulary}"
+        named = [token_id for token_id, _ in step.sampling.logit_bias]
+        if any(not 0 <= token_id < vocabulary for token_id in (*named, *step.sampling.barred_token_ids)):
+            return f"logit_bias or a stop token names a token outside the vocabulary of {vocabulary}"
+        return None
+
+    def _sample(self, hidden: torch.Tensor, seats: torch.Tensor, positions: torch.Tensor) -> None:
+        """The next token of each row of `hidden`, kept in its seat and in `_sampled`."""
+        if self._peers.shard.rank == 0:
+            logits = self._decoder.logits(hidden, self._logits[: len(hidden)])
+            sampled = self._sampled[: len(hidden)]
+            sample(logits, self._state.temperature, self._state.seeds, positions, sampled, seats=seats)
+        self._keep(seats)
+
+    def _keep(self, seats: torch.Tensor) -> None:
+        """What the first rank sampled for `seats` is their newest token, on every rank."""
+        sampled = self._sampled[: len(seats)]
+        self._peers.share(sampled)
+        keep_sampled(sampled, seats, self._state)

@@ -1,0 +1,108 @@
+"""Steps with prompts in them as CUDA graphs from one attention to the next.
+
+Attention depends on which chunks a step holds, the rest on the number of rows alone. So a step of so many rows is a
+row of graphs, one for each layer, with the attention launched between; a step is padded to the next captured number.
+"""
+
+import bisect
+from collections.abc import Sequence
+
+import torch
+
+from pagefleet_engine.runner.cuda.attention import AttentionStep
+from pagefleet_engine.runner.cuda.decoder import CudaDecoder, StepRows
+
+SMALLEST_ROWS = 32
+FINE_UNTIL, FINE_STEP, COARSE_STEP = 1024, 128, 512
+
+
+def row_counts(max_rows: int) -> tuple[int, ...]:
+    """The numbers of rows to capture, ascending; the largest is `max_rows`."""
+    counts, rows = {max_rows}, SMALLEST_ROWS
+    while rows < min(FINE_STEP, max_rows):
+        counts.add(rows)
+        rows *= 2
+    counts |= set(range(FINE_STEP, min(FINE_UNTIL, max_rows), FINE_STEP))
+    counts |= set(range(FINE_UNTIL, max_rows, COARSE_STEP))
+    return tuple(sorted(counts))
+
+
+def first_counts(counts: Sequence[int]) -> tuple[int, ...]:
+    """Those worth waiting for at the start: the largest, and a quarter of it again and again."""
+    wanted, rows = set[int](), counts[-1]
+    while rows > SMALLEST_ROWS:
+        wanted.add(counts[bisect.bisect_left(counts, rows)])
+        rows //= 4
+    return tuple(sorted(wanted | {counts[-1]}))
+
+
+class SegmentGraphs:
+    """The graphs of each captured number of rows, all in one memory pool, and the rows that they pass on."""
+
+    def __init__(self, decoder: CudaDecoder, inputs: StepRows, counts: Sequence[int]) -> None:
+        """`inputs` are where each step's rows are found; `counts` may be empty, then nothing fits."""
+        self._decoder, self._inputs = decoder, inputs
+        self._missing = sorted(counts)
+        self._graphs: dict[int, list[torch.cuda.CUDAGraph]] = {}
+        self._captured: list[int] = []
+        self._pool = torch.cuda.graph_pool_handle() if counts else None
+        largest = max(counts, default=0)
+        config = decoder.config
+        self._residual = decoder.new_rows(largest, config.hidden_size)
+        self._qkv = decoder.new_rows(largest, decoder.qkv_size)
+        self._attended = decoder.new_rows(largest, config.heads * config.head_size).zero_()
+
+    @property
+    def missing(self) -> int:
+        """Numbers of rows not captured yet."""
+        return len(self._missing)
+
+    def size_for(self, rows: int) -> int | None:
+        """The smallest captured number that holds `rows`, or None."""
+        place = bisect.bisect_left(self._captured, rows)
+        return self._captured[place] if place < len(self._captured) else None
+
+    def captured(self, count: int) -> bool:
+        """Whether a step of exactly so many rows, padding counted in, can be run."""
+        return count in self._graphs
+
+    def capture(self, counts: Sequence[int]) -> None:
+        """Capture these now, largest first: smaller ones live in the largest one's memory."""
+        for count in sorted(set(counts) & set(self._missing), reverse=True):
+            self._capture(count)
+
+    def capture_next(self) -> bool:
+        """Capture the largest that is missing; False when there is none."""
+        if not self._missing:
+            return False
+        self._capture(self._missing[-1])
+        return True
+
+    def run(self, count: int, attention: AttentionStep, kept: torch.Tensor | None) -> torch.Tensor:
+        """A step of `count` rows, padding counted in, whose inputs are in place; as `CudaDecoder.forward`."""
+        decoder = self._decoder
+        residual, qkv, attended = self._residual[:count], self._qkv[:count], self._attended[:count]
+        with decoder.attention.backends(attention):
+            for index, graph in enumerate(self._graphs[count]):
+                graph.replay()
+                decoder.attend(index, qkv, attention, out=attended)
+        return decoder.finish(attended, residual, kept)
+
+    def _capture(self, count: int) -> None:
+        rows = StepRows(*(tensor[:count] for tensor in self._inputs))
+        residual, qkv, attended = self._residual[:count], self._qkv[:count], self._attended[:count]
+        decoder, layers = self._decoder, self._decoder.config.layers
+        decoder.begin(rows, residual, qkv)  # compiles kernels and warms libraries up, which a capture must not do
+        if layers > 1:
+            decoder.proceed(0, rows, attended, residual, qkv)
+        torch.cuda.synchronize()
+        graphs = [torch.cuda.CUDAGraph() for _ in range(layers)]
+        for index, graph in enumerate(graphs):
+            with torch.cuda.graph(graph, pool=self._pool):
+                if index == 0:
+                    decoder.begin(rows, residual, qkv)
+                else:
+                    decoder.proceed(index - 1, rows, attended, residual, qkv)
+        self._graphs[count] = graphs
+        self._missing.remove(count)
+        bisect.insort(self._captured, count)

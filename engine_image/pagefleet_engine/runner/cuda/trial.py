@@ -1,0 +1,31 @@
+"""Steps that take as much memory as any that the scheduler can plan. Pure."""
+
+from collections.abc import Iterator
+
+from pagefleet_api.sizing import blocks_for
+from pagefleet_engine.steps import Sampling, SequenceStep, StepPlan
+
+_WISHES = Sampling(seed=1, temperature=1.0, top_k=64, top_p=0.9, top_logprobs=20, frequency_penalty=0.5)
+
+
+def largest_steps(batch_tokens: int, max_num_seqs: int, max_model_len: int) -> Iterator[StepPlan]:
+    """One that is full of prompts, the first of which wants log-probabilities; one of many small ones that all
+    sample with every wish."""
+    prompts: list[SequenceStep] = []
+    left = batch_tokens
+    while left > 0 and len(prompts) < max_num_seqs:
+        tokens = min(left, max(max_model_len - 1, 1))
+        prompts.append(_prompt(len(prompts), tokens, prompt_logprobs=20 if not prompts else None))
+        left -= tokens
+    yield StepPlan(tuple(prompts))
+    seats = min(max_num_seqs, batch_tokens)
+    share = max(min(batch_tokens // seats, max_model_len - 1), 1)
+    first = len(prompts)
+    yield StepPlan(tuple(_prompt(first + index, share, prompt_logprobs=None) for index in range(seats)))
+
+
+def _prompt(sequence_id: int, tokens: int, *, prompt_logprobs: int | None) -> SequenceStep:
+    return SequenceStep(
+        sequence_id=sequence_id, token_ids=(0,) * tokens, start=0, block_table=(0,) * blocks_for(tokens),
+        sample=True, sampling=_WISHES, prompt_logprobs=prompt_logprobs,
+    )  # fmt: skip

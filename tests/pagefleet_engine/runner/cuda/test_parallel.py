@@ -1,0 +1,203 @@
+"""Two real processes that share a tiny model give the single runner's tokens; one that fails takes nobody's time."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed
+
+from pagefleet_api.launch import Launch
+from pagefleet_engine.kernels.prepare import PackedCounts
+from pagefleet_engine.runner.cuda import parallel
+from pagefleet_engine.runner.cuda.attention import DensePrompt
+from pagefleet_engine.runner.cuda.chunks import ChunkPlan
+from pagefleet_engine.runner.cuda.orders import Agreed, Capture, Failed, Message, StepOrder, Stop, decode, encode
+from pagefleet_engine.runner.cuda.packing import Chunk, SeatsExhausted
+from pagefleet_engine.runner.cuda.parallel import Leader
+from pagefleet_engine.runner.cuda.peers import Alone
+from pagefleet_engine.runner.cuda.runner import CudaRunner
+from pagefleet_engine.runner.cuda.watch import RankWatch
+from pagefleet_engine.runner.errors import LaunchImpossible
+from pagefleet_engine.steps import RunnerBroken, Sampling, SequenceStep, StepPlan
+from tests.pagefleet_engine.runner import step_driver
+from tests.pagefleet_engine.runner.cuda.conftest import stand_in_for_a_gpu
+from tests.pagefleet_engine.runner.cuda.parallel_rank import BLOCKS, runner_of
+from tests.pagefleet_engine.tiny_model import TinyShape, write_tiny_model
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="for Triton's interpreter; see the gpu test"),
+]
+RANK = "tests.pagefleet_engine.runner.cuda.parallel_rank"
+PROMPTS = [list(range(5, 5 + length)) for length in (3, 17)]
+COUNT = 2
+SHAPE = TinyShape(layers=1, hidden_size=32, heads=4, kv_heads=2, head_size=16, intermediate_size=32)
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        stand_in_for_a_gpu(patch)
+        yield
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"file://{write_tiny_model(tmp_path_factory.mktemp('model'), SHAPE)}"
+
+
+@pytest.fixture(scope="module")
+def pair(host: None, uri: str) -> Iterator[CudaRunner]:
+    """The first rank's runner; the second rank follows in a process of its own."""
+    leader = Leader(Launch(model=uri, tensor_parallel_size=2), module=RANK, backend="gloo")
+    try:
+        yield runner_of(uri, leader)
+    finally:
+        leader.close()
+        torch.distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def single(host: None, uri: str) -> CudaRunner:
+    return runner_of(uri, Alone())
+
+
+def answers(runner: CudaRunner, sampling: Sampling, *, interleaved: bool = False) -> list[list[int]]:
+    everybody_leaves(runner)
+    batch = step_driver.sequences(PROMPTS, BLOCKS, COUNT, [sampling] * len(PROMPTS))
+    run = step_driver.run_interleaved if interleaved else step_driver.run_batched
+    run(runner, batch, COUNT)
+    return [sequence.answer[:COUNT] for sequence in batch]
+
+
+def everybody_leaves(runner: CudaRunner) -> None:
+    [other] = step_driver.sequences([[5]], BLOCKS, 1)
+    other.sequence_id = 99
+    step_driver.advance(runner, [(other, None)])
+
+
+@pytest.mark.parametrize(
+    ("sampling", "interleaved"),
+    [
+        (Sampling(seed=0, temperature=0.0), False),
+        (Sampling(seed=0, temperature=0.0), True),
+        (Sampling(seed=7, temperature=0.8), True),
+        (Sampling(seed=0, temperature=0.0, logit_bias=((7, 50.0),), repetition_penalty=5.0), False),
+    ],
+    ids=["prefill and decode", "chunks beside decodes", "drawn", "with wishes, sampled again"],
+)
+def test_two_ranks_give_the_single_runners_tokens(
+    pair: CudaRunner, single: CudaRunner, sampling: Sampling, interleaved: bool
+) -> None:
+    assert answers(pair, sampling, interleaved=interleaved) == answers(single, sampling, interleaved=interleaved)
+
+
+def test_a_preempted_sequence_goes_on_with_the_same_tokens(pair: CudaRunner, single: CudaRunner) -> None:
+    found = []
+    for runner in (pair, single):
+        everybody_leaves(runner)
+        batch = step_driver.sequences(PROMPTS, BLOCKS, 6)
+        step_driver.run_batched(runner, batch, 2)
+        away, *stay = batch
+        step_driver.advance(runner, [(sequence, None) for sequence in stay])
+        away.computed, away.blocks = 0, (BLOCKS - 1,)
+        step_driver.advance(runner, [(sequence, None) for sequence in batch])
+        step_driver.run_batched(runner, batch, 1)
+        found.append([sequence.answer for sequence in batch])
+    assert found[0] == found[1]
+
+
+def test_a_token_that_is_still_on_the_devices_continues_its_sequence(pair: CudaRunner, single: CudaRunner) -> None:
+    found = []
+    for runner in (pair, single):
+        everybody_leaves(runner)
+        [sequence] = step_driver.sequences([PROMPTS[1]], BLOCKS, 4)
+        pending = [runner.launch(StepPlan((sequence.step(),)))]
+        for position in range(len(PROMPTS[1]), len(PROMPTS[1]) + 3):
+            step = SequenceStep(
+                sequence_id=0, token_ids=None, start=position, block_table=sequence.blocks, sample=True,
+                sampling=step_driver.GREEDY,
+            )  # fmt: skip
+            pending.append(runner.launch(StepPlan((step,))))
+        found.append([step.results()[0].token_id for step in pending])
+    assert found[0] == found[1]
+
+
+def test_a_step_that_cannot_be_packed_leaves_the_ranks_together(pair: CudaRunner, single: CudaRunner) -> None:
+    everybody_leaves(pair)
+    too_many = step_driver.sequences([[5]] * 20, BLOCKS, 1)
+    with pytest.raises(SeatsExhausted, match="more than 8 sequences"):
+        pair.launch(StepPlan(tuple(sequence.step() for sequence in too_many)))
+    greedy = Sampling(seed=0, temperature=0.0)
+    assert answers(pair, greedy) == answers(single, greedy)
+
+
+def test_what_a_rank_cannot_load_is_told_by_the_first(host: None, tmp_path: Path) -> None:
+    launch = Launch(model=f"file://{tmp_path}/none", tensor_parallel_size=2)
+    leader = Leader(launch, module=RANK, backend="gloo")
+    try:
+        with pytest.raises(LaunchImpossible, match="rank 1: .*there is no"):
+            leader.join()
+    finally:
+        leader.close()
+
+
+def test_a_rank_that_dies_ends_the_group(host: None, uri: str) -> None:
+    leader = Leader(Launch(model=uri, tensor_parallel_size=2), module=RANK, backend="gloo")
+    try:
+        runner = runner_of(uri, leader)
+        everybody_leaves(runner)
+        os.kill(leader.process_ids[0], signal.SIGKILL)
+        with pytest.raises(RunnerBroken, match=r"rank 1 was ended by signal SIGKILL"):
+            for _ in range(100):
+                everybody_leaves(runner)
+    finally:
+        leader.close()
+        torch.distributed.destroy_process_group()
+
+
+def test_nobody_waits_for_a_device_when_a_rank_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Never:
+        def query(self) -> bool:
+            return False
+
+    monkeypatch.setattr(torch.cuda, "Event", Never)
+    watch = RankWatch([], lambda: None)
+    monkeypatch.setattr(parallel, "STEP_TIMEOUT_S", 0.01)
+    with pytest.raises(RunnerBroken, match="not done after"):
+        parallel.WatchedEvent(watch).synchronize()
+    threading.Thread(target=watch.fail, args=(Failed("broken", "rank 1: out of memory"),)).start()
+    monkeypatch.setattr(parallel, "STEP_TIMEOUT_S", 5.0)
+    with pytest.raises(RunnerBroken, match="rank 1: out of memory"):
+        parallel.WatchedEvent(watch).synchronize()
+
+
+@pytest.mark.parametrize("message", [Capture(), Stop(), Agreed(-5), Failed("impossible", "why")])
+def test_messages_come_back_as_they_were(message: Message) -> None:
+    assert decode(encode(message)) == message
+
+
+@pytest.mark.parametrize("decoding", [True, False])
+def test_a_step_comes_back_as_it_was(decoding: bool) -> None:
+    values, counts = np.arange(-3, 30, dtype=np.int32), PackedCounts(4, 2, 1, 0)
+    plan = ChunkPlan(2, (Chunk(1, 16, 5),), (DensePrompt(7, 2, 512),), 3)
+    order = StepOrder(
+        values, counts, 8 if decoding else None, None if decoding else plan, None if decoding else values[:7], False
+    )
+    back = decode(encode(order))
+    assert isinstance(back, StepOrder)
+    np.testing.assert_array_equal(back.values, values)
+    assert (back.counts, back.graph_size, back.chunks, back.resampled) == (
+        counts,
+        order.graph_size,
+        order.chunks,
+        False,
+    )
+    assert isinstance(back.counts, PackedCounts) and (back.chunk_values is None) == decoding
+    if back.chunk_values is not None:
+        np.testing.assert_array_equal(back.chunk_values, values[:7])

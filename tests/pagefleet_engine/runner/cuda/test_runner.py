@@ -1,0 +1,143 @@
+"""The GPU's runner gives what the CPU's gives: whole prompts, chunks, batches, every wish of a request."""
+
+
+import pytest
+import torch
+
+from pagefleet_engine.models.config import ModelConfig
+from pagefleet_engine.models.config_files import read_config
+from pagefleet_engine.models.decoder import Decoder
+from pagefleet_engine.models.layers import read_layer, read_top
+from pagefleet_engine.models.source import resolve
+from pagefleet_engine.models.weights import Weights, open_weights
+from pagefleet_engine.runner.cuda.decoder import CudaDecoder
+from pagefleet_engine.runner.cuda.runner import CudaRunner
+from pagefleet_engine.runner.cuda.staging import StagedWeights
+from pagefleet_engine.runner.torch_runner import TorchRunner
+from pagefleet_engine.steps import Runner, Sampling, execute
+from tests.pagefleet_engine.runner import step_driver
+from tests.pagefleet_engine.tiny_model import TinyShape, write_tiny_model
+
+pytestmark = pytest.mark.torch
+BLOCKS, WINDOW, SEATS = 64, 128, 8
+PROMPTS = [list(range(5, 5 + length)) for length in (1, 3, 17, 33)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelConfig, Weights]:
+    folder = write_tiny_model(tmp_path_factory.mktemp("model"), TinyShape())
+    files = resolve(f"file://{folder}")
+    config = read_config(files)
+    return config, open_weights(files, config)
+
+
+def gpu_runner(model: tuple[ModelConfig, Weights], device: str, *, batch_invariant: bool = False) -> CudaRunner:
+    config, source = model
+    weights = StagedWeights(source, torch.device(device), torch.float32)
+    layers = [read_layer(weights, config, index) for index in range(config.layers)]
+    decoder = CudaDecoder(
+        config, layers, read_top(weights, config), max_positions=WINDOW, max_decodes=SEATS,
+        batch_invariant=batch_invariant,
+    )  # fmt: skip
+    return CudaRunner(
+        decoder, BLOCKS, max_num_seqs=SEATS, max_batch_tokens=WINDOW, max_blocks=WINDOW // 16 + 1,
+        graphs=device == "cuda",
+    )  # fmt: skip
+
+
+def cpu_runner(model: tuple[ModelConfig, Weights]) -> TorchRunner:
+    config, weights = model
+    decoder = Decoder(config, weights, dtype=torch.float32, device=torch.device("cpu"), max_positions=WINDOW)
+    return TorchRunner(decoder, BLOCKS)
+
+
+def answers(runner: Runner, sampling: Sampling, count: int = 4, *, interleaved: bool = False) -> list[list[int]]:
+    batch = step_driver.sequences(PROMPTS, BLOCKS, count, [sampling] * len(PROMPTS))
+    run = step_driver.run_interleaved if interleaved else step_driver.run_batched
+    run(runner, batch, count)
+    return [sequence.answer[:count] for sequence in batch]
+
+
+@pytest.mark.parametrize("interleaved", [False, True], ids=["whole prompts", "chunks beside decodes"])
+def test_greedy_answers_are_the_cpus(model: tuple[ModelConfig, Weights], device: str, interleaved: bool) -> None:
+    greedy = Sampling(seed=0, temperature=0.0)
+    ours = answers(gpu_runner(model, device), greedy, interleaved=interleaved)
+    assert ours == answers(cpu_runner(model), greedy, interleaved=interleaved)
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"logit_bias": ((7, 50.0),)},
+        {"barred_token_ids": (7,), "barred_before": 100, "logit_bias": ((7, 50.0), (9, 40.0))},
+        {"repetition_penalty": 5.0},
+        {"frequency_penalty": 2.0, "presence_penalty": 2.0},
+    ],
+    ids=["bias", "barred", "repetition", "frequency and presence"],
+)
+def test_greedy_answers_with_a_wish_are_the_cpus(
+    model: tuple[ModelConfig, Weights], device: str, wish: dict[str, object]
+) -> None:
+    sampling = Sampling(seed=0, temperature=0.0, **wish)  # type: ignore[arg-type]  # a table of fields
+    assert answers(gpu_runner(model, device), sampling) == answers(cpu_runner(model), sampling)
+
+
+def test_log_probabilities_are_the_cpus(model: tuple[ModelConfig, Weights], device: str) -> None:
+    sampling = Sampling(seed=0, temperature=0.0, top_logprobs=3)
+    found = []
+    for runner in (gpu_runner(model, device), cpu_runner(model)):
+        batch = step_driver.sequences([PROMPTS[2]], BLOCKS, 2, [sampling])
+        batch[0].prompt_logprobs = 2
+        step_driver.run_batched(runner, batch, 2)
+        found.append([(result.logprobs, result.prompt_logprobs) for result in batch[0].results])
+    for (chosen, prompt), (other_chosen, other_prompt) in zip(*found, strict=True):
+        for one, other in zip([chosen, *prompt], [other_chosen, *other_prompt], strict=True):
+            assert one is not None and other is not None
+            assert one.token_id == other.token_id
+            assert one.logprob == pytest.approx(other.logprob, abs=1e-3)
+            assert [token for token, _ in one.top] == [token for token, _ in other.top]
+
+
+def test_a_drawn_answer_does_not_depend_on_its_batch(model: tuple[ModelConfig, Weights], device: str) -> None:
+    sampling = Sampling(seed=11, temperature=0.9, top_p=0.9)
+    runner = gpu_runner(model, device)
+    together = answers(runner, sampling)
+    for prompt, expected in zip(PROMPTS, together, strict=True):
+        alone = step_driver.sequences([prompt], BLOCKS, 4, [sampling], shuffle_seed=3)
+        step_driver.run_batched(gpu_runner(model, device), alone, 4)
+        assert alone[0].answer[:4] == expected
+
+
+def test_a_token_that_is_still_on_the_device_continues_its_sequence(
+    model: tuple[ModelConfig, Weights], device: str
+) -> None:
+    """Step N + 1 is launched before step N is read."""
+    runner = gpu_runner(model, device)
+    [sequence] = step_driver.sequences([PROMPTS[2]], BLOCKS, 4)
+    pending = [runner.launch(step_driver.StepPlan((sequence.step(),)))]
+    start = len(PROMPTS[2])
+    for position in range(start, start + 3):
+        step = step_driver.SequenceStep(
+            sequence_id=0, token_ids=None, start=position, block_table=sequence.blocks, sample=True,
+            sampling=step_driver.GREEDY,
+        )  # fmt: skip
+        pending.append(runner.launch(step_driver.StepPlan((step,))))
+    tokens = [step.results()[0].token_id for step in pending]
+    [expected] = step_driver.sequences([PROMPTS[2]], BLOCKS, 4)
+    step_driver.run_batched(cpu_runner(model), [expected], 4)
+    assert tokens == expected.answer
+
+
+def test_a_token_outside_the_vocabulary_fails_alone(model: tuple[ModelConfig, Weights], device: str) -> None:
+    runner = gpu_runner(model, device)
+    batch = step_driver.sequences([[10**6], PROMPTS[1]], BLOCKS, 2)
+    plan = step_driver.StepPlan(tuple(sequence.step() for sequence in batch))
+    bad, good = execute(runner, plan)
+    assert bad.failure is not None and "vocabulary" in bad.failure
+    assert good.failure is None and good.token_id is not None
+
+
+def test_a_fixed_order_of_sums_gives_the_same_answers(model: tuple[ModelConfig, Weights], device: str) -> None:
+    greedy = Sampling(seed=0, temperature=0.0)
+    runner = gpu_runner(model, device, batch_invariant=True)
+    assert answers(runner, greedy) == answers(cpu_runner(model), greedy)
