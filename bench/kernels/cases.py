@@ -40,13 +40,16 @@ class Case(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One variant's time and part of the limit; `difference` is relative to the first variant's result."""
+    """One variant's time and part of the limit; `difference` is relative to the first variant's result.
+
+    It is None for a result of another shape.
+    """
 
     case: str
     variant: str
     microseconds: float
     percent_of_limit: float
-    difference: float
+    difference: float | None
 
 
 def limit_seconds(case: Case) -> float:
@@ -84,7 +87,8 @@ def measure(case: Case) -> Iterator[Row | str]:
                 sets[0][case.changed].fill_(0.5)
             found = variant(sets[0]).float()
             right = found.clone() if right is None else right
-            difference = float((found - right).norm() / right.norm().clamp(min=1e-20))
+            comparable = found.shape == right.shape
+            difference = float((found - right).norm() / right.norm().clamp(min=1e-20)) if comparable else None
             seconds = graph_seconds(variant, sets)
             yield Row(case.name, name, seconds * 1e6, 100 * limit_seconds(case) / seconds, difference)
         except Exception as error:
@@ -119,7 +123,8 @@ def report(rows: Sequence[Row], shown: int) -> None:
         ordered = sorted((row for row in rows if row.case == name), key=lambda row: row.microseconds)
         for rank, row in enumerate(ordered):
             if rank < shown or row.variant.startswith("torch") or row.variant.endswith("*"):
-                figures = f"{row.microseconds:10.2f} us{row.percent_of_limit:7.1f} %  ±{row.difference:.4f}"
+                figures = f"{row.microseconds:10.2f} us{row.percent_of_limit:7.1f} %"
+                figures += "" if row.difference is None else f"  ±{row.difference:.4f}"
                 print(f"  {row.variant:44s}{figures}")
 
 
