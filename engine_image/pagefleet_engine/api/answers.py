@@ -111,9 +111,13 @@ class Answer(msgspec.Struct, Generic[ChoiceT], frozen=True):
 
 
 class Model(msgspec.Struct, frozen=True):
-    """An entry of `/v1/models`; `device` and `weights` say plainly where answers mean nothing."""
+    """An entry of `/v1/models`; `device` and `weights` say plainly where answers mean nothing.
+
+    `root` is what vLLM's benchmark client asks for beside the id.
+    """
 
     id: str
+    root: str
     created: int
     max_model_len: int
     device: str

@@ -40,6 +40,11 @@ class ChatDialect:
         self._vocabulary = heading.model.tokenizer
         self._texts = TextEvents()
 
+    @property
+    def prompts_are_quick(self) -> bool:
+        """Never: a conversation goes through its template."""
+        return False
+
     def prompts(self, model: ServedModel, capacity: Capacity) -> tuple[TokenIds, ...]:
         """The conversation's tokens; slow, for a thread."""
         return (model.chat_tokens(self.request.messages, capacity),)

@@ -47,6 +47,11 @@ class CompletionDialect:
         self._scores: dict[int, CompletionLogprobs] = {}
         self._texts = TextEvents()
 
+    @property
+    def prompts_are_quick(self) -> bool:
+        """Whether the prompts came as tokens; a change of threads would take longer than they do."""
+        return not self.request.echo and not any(isinstance(prompt, str) for prompt in self.request.prompts)
+
     def prompts(self, model: ServedModel, capacity: Capacity) -> tuple[TokenIds, ...]:
         """The tokens of every prompt; slow, for a thread. Raises `InvalidRequest`, `ContextTooLong`."""
         given = self.request.prompts

@@ -57,8 +57,16 @@ class Dialect(Protocol):
         """The parsed body."""
         ...
 
+    @property
+    def prompts_are_quick(self) -> bool:
+        """Whether `prompts` has next to nothing to do."""
+        ...
+
     def prompts(self, model: ServedModel, capacity: Capacity) -> tuple[TokenIds, ...]:
-        """The tokens of every prompt; slow, for a thread. Raises `InvalidRequest`, `ContextTooLong`."""
+        """The tokens of every prompt; slow, for a thread, unless `prompts_are_quick`.
+
+        Raises `InvalidRequest`, `ContextTooLong`.
+        """
         ...
 
     def opening(self, index: int, choice: Choice, usage: Usage | None) -> bytes | None:

@@ -10,7 +10,7 @@ from typing import TypeVar, TypeVarTuple
 from fastapi import Request, Response
 
 from pagefleet_engine.api import planning, requests
-from pagefleet_engine.api.answers import DONE, Model, ModelList, Usage, to_json
+from pagefleet_engine.api.answers import DONE, Model, ModelList, to_json
 from pagefleet_engine.api.auth import cache_salt
 from pagefleet_engine.api.chat import ChatDialect
 from pagefleet_engine.api.choice import Choice, Delta
@@ -75,7 +75,9 @@ class Endpoints:
         weights = _MADE_UP_WEIGHTS if host.launch.load_format == "dummy" else "the model's"
         if device == _PACED:
             device, weights = "paced (computes nothing)", "none"
-        return Model(host.model_name, host.created_at_s, self._capacity().window_tokens, device, weights)
+        return Model(
+            host.model_name, host.model_name, host.created_at_s, self._capacity().window_tokens, device, weights
+        )
 
     def _check_model(self, name: str | None) -> None:
         if name is not None and name != self._host.model_name:
@@ -131,9 +133,12 @@ class Endpoints:
         return await self._host.in_text_thread(work, *args)
 
     async def _begin(self, dialect: Dialect, claim: Claim, salt: str, arrived_at_s: float) -> Generation:
-        """Tokenise off the loop, check what can never run, hand the sequences to the core."""
+        """Tokenise, off the loop where that is slow, check what can never run, hand the sequences to the core."""
         host, capacity = self._host, self._capacity()
-        prompts = await self._in_text_thread(dialect.prompts, host.model, capacity)
+        if dialect.prompts_are_quick:
+            prompts = dialect.prompts(host.model, capacity)
+        else:
+            prompts = await self._in_text_thread(dialect.prompts, host.model, capacity)
         planning.check_fits(prompts, dialect.asked, host.ready)
         plan = planning.plan(
             dialect.request,
@@ -204,7 +209,7 @@ def _whole_choice(choice: Choice, deltas: Sequence[Delta]) -> Whole:
 
 def _events_of(batch: Sequence[Progress], dialect: Dialect, generation: Generation, opened: set[int]) -> bytes:
     events: list[bytes] = []
-    usage = _usage_so_far(dialect, generation)
+    usage = generation.usage() if dialect.request.usage_in_chunks else None
     for index, delta in batch:
         choice = generation.choices[index]
         if index not in opened and (choice.completion_tokens or delta.finish_reason):
@@ -219,16 +224,13 @@ def _events_of(batch: Sequence[Progress], dialect: Dialect, generation: Generati
 
 def _direct(chunks: Chunks, dialect: Dialect, generation: Generation, opened: Set[int]) -> Direct:
     """Sends what is added to choices that were opened straight to the connection."""
+    tells_usage = dialect.request.usage_in_chunks
 
     def send(index: int, delta: Delta) -> bool:
         if index not in opened or not chunks.open:
             return False
         if delta.text or delta.entries:
-            chunks.write(dialect.chunk(index, delta, _usage_so_far(dialect, generation)))
+            chunks.write(dialect.chunk(index, delta, generation.usage() if tells_usage else None))
         return True
 
     return send
-
-
-def _usage_so_far(dialect: Dialect, generation: Generation) -> Usage | None:
-    return generation.usage() if dialect.request.usage_in_chunks else None

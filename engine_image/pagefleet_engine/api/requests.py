@@ -173,7 +173,7 @@ def _is_token_ids(value: list[Any], capacity: Capacity | None) -> bool:
         found = admission.refusal(len(value), 0, capacity.max_model_len, capacity.num_blocks)
         if found is not None:
             raise ContextTooLong(found.message, param="prompt")
-    return all(type(each) is int and each >= 0 for each in value)
+    return set(map(type, value)) == {int} and min(value) >= 0
 
 
 class CompletionRequest(GenerationRequest):

@@ -237,6 +237,7 @@ async def test_models_are_listed_and_found(fast: Inside) -> None:
     listed = (await fast.client.get("/v1/models")).json()
     assert [model["id"] for model in listed["data"]] == ["tiny"]
     assert listed["data"][0]["max_model_len"] == 512
+    assert listed["data"][0]["root"] == "tiny"
     assert (listed["data"][0]["device"], listed["data"][0]["weights"]) == ("cpu", "the model's")
     assert (await fast.client.get("/v1/models/tiny")).json() == listed["data"][0]
     assert (await fast.client.get("/v1/models/org/other")).status_code == 404

@@ -113,6 +113,26 @@ def test_streamed_usage_equals_whole_usage_with_one_finish_for_each_choice(
         assert reasons == [whole["choices"][index]["finish_reason"]]
 
 
+def test_an_answer_has_its_least_tokens_before_its_end_token(smol: EngineProcess) -> None:
+    asked: dict[str, Any] = {"temperature": 0, "max_tokens": 40}
+    short = smol.chat("What is the capital of France?", **asked).json()
+    assert short["choices"][0]["finish_reason"] == "stop"
+    least = short["usage"]["completion_tokens"] + 9
+    longer = smol.chat("What is the capital of France?", **asked, min_tokens=least).json()
+    assert longer["usage"]["completion_tokens"] >= least
+    assert longer["choices"][0]["message"]["content"].startswith(short["choices"][0]["message"]["content"])
+
+
+@pytest.mark.parametrize("penalty", [{"frequency_penalty": 2.0}, {"repetition_penalty": 2.0}])
+def test_penalties_end_a_repetition_whole_and_streamed(smol: EngineProcess, penalty: dict[str, float]) -> None:
+    body: dict[str, Any] = {"prompt": "one two one two one two one two", "temperature": 0, "max_tokens": 24}
+    words = smol.post("completions", **body).json()["choices"][0]["text"].split()
+    assert len(set(words)) < 6
+    penalised = smol.post("completions", **body, **penalty).json()["choices"][0]["text"]
+    assert len(set(penalised.split())) > len(set(words))
+    assert stream_text(stream(smol, "completions", **body, **penalty)) == penalised
+
+
 def test_choices_of_one_seed_differ_and_repeat(smol: EngineProcess) -> None:
     body = {"prompt": "A poem:", "seed": 7, "temperature": 1.0, "n": 2, "max_tokens": 12}
     first, second = (smol.post("completions", **body).json()["choices"] for _ in range(2))
