@@ -15,6 +15,7 @@ from pathlib import Path
 from bench.engine.program import SUITES, Settings, run
 from bench.engine.shapes import SHAPES
 from bench.engine.workloads import SCALES
+from pagefleet_api.launch import DEVICES
 
 
 def settings(argv: Sequence[str]) -> Settings:
@@ -28,7 +29,7 @@ def settings(argv: Sequence[str]) -> Settings:
     )
     parser.add_argument("--json", required=True, type=Path, help="append the rows to this file")
     parser.add_argument("--work", nargs="+", default=[], help="only these works, whatever the suite")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--device", choices=DEVICES, default="auto", help="paced implies --no-check")
     parser.add_argument("--scale", choices=SCALES, default="full", help="small only shows that the benchmark runs")
     parser.add_argument(
         "--repeat", type=int, help="runs of each in-process work; default: 3 for short ones, 1 for long"
@@ -44,7 +45,7 @@ def settings(argv: Sequence[str]) -> Settings:
         scale=given.scale,
         repeats=given.repeat,
         flags=tuple(words[cut + 1 :]),
-        check=not given.no_check,
+        check=not given.no_check and given.device != "paced",
         command=shlex.join(["python", "-m", "bench.engine", *(_plain(word, given.json) for word in words)]),
     )
 

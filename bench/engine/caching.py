@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from bench.engine import workloads
 from bench.engine.answers import Greedy, GreedyFile
 from bench.engine.inprocess import Engine, Run, Session
+from bench.engine.offline import warm_up
 from bench.engine.results import Measured, WorkFailed
 from bench.engine.workloads import Batch, Scale
 from pagefleet_api.sizing import BLOCK_TOKENS
@@ -101,7 +102,9 @@ class Caching:
         return Measured(100 * hits / (len(visits) * length), "percent", None, detail)
 
     def _session(self, cache: bool, num_blocks: int | None = None) -> Session:
-        return self.engine.session(replace(self.engine.launch, prefix_cache=cache), num_blocks)
+        session = self.engine.session(replace(self.engine.launch, prefix_cache=cache), num_blocks)
+        warm_up(session, self.scale, self.engine.vocab_size)
+        return session
 
 
 def greedy_answers(origin: str, batch: Batch, run: Run) -> list[Greedy]:

@@ -15,9 +15,9 @@ _QUERY = "name,driver_version,memory.total"
 _TIMEOUT_S = 20
 
 
-def machine(device: str) -> dict[str, Any]:
-    """The fields that every row of a run has."""
-    gpu = None if device == "cpu" else _gpu()
+def machine(*, has_gpu: bool) -> dict[str, Any]:
+    """The fields that every row of a run has; the GPU's are None unless one may be used."""
+    gpu = _gpu() if has_gpu else None
     name, driver, memory = gpu or (None, None, None)
     return {
         "gpu": name,

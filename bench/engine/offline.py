@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from bench.engine import workloads
@@ -19,14 +19,15 @@ _PREFILL = re.compile(r"prefill-(\d+)x(\d+)(k?)")
 _UNIFORM = re.compile(r"offline-(\d+)x(\d+)x(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
 class Offline:
-    """One loaded engine and how its works are measured; `repeats` None is the scale's."""
+    """One loaded engine and how its works are measured; `repeats` None is the scale's.
 
-    engine: Engine
-    scale: Scale
-    limits: Limits | None
-    repeats: int | None
+    One session serves all works, since what it learns of the cost of steps it would know in a server too.
+    """
+
+    def __init__(self, engine: Engine, scale: Scale, limits: Limits | None, repeats: int | None) -> None:
+        self.engine, self.scale, self.limits, self.repeats = engine, scale, limits, repeats
+        self.session = engine.session()
 
     def work(self, name: str) -> Callable[[], Measured]:
         """What measures a work. Raises KeyError for an unknown one."""
@@ -65,8 +66,7 @@ class Offline:
 
     def throughput(self, batch: Batch, inputs: str) -> Measured:
         """Generated tokens a second, all requests submitted at once."""
-        session = self.engine.session()
-        seconds, runs = median(lambda: session.generate(batch).seconds, self.repeats or 1)
+        seconds, runs = median(lambda: self.session.generate(batch).seconds, self.repeats or 1)
         tokens = sum(batch.outputs)
         limit = None if self.limits is None else self.limits.batch_tok_s(batch.lengths, batch.outputs)
         detail = {"inputs": inputs, "seconds": round(seconds, 3), "output_tokens": tokens}
@@ -74,8 +74,7 @@ class Offline:
 
     def decode(self, size: int) -> Measured:
         """Milliseconds a step: the time with many output tokens less that with one, over the steps between."""
-        scale = self.scale
-        session = self.engine.session()
+        scale, session = self.scale, self.session
         one = workloads.uniform(size, scale.decode_context, 1, size, self.engine.vocab_size)
         many = one._replace(outputs=[1 + scale.decode_steps] * size)
 
@@ -91,7 +90,7 @@ class Offline:
 
     def prefill(self, count: int, length: int) -> Measured:
         """Prompt tokens a second until all have their first token; prompts are cut to the model's window."""
-        session, length = self.engine.session(), min(length, self.engine.loaded.max_model_len - 1)
+        session, length = self.session, min(length, self.engine.loaded.max_model_len - 1)
         batch = workloads.uniform(count, length, 1, count, self.engine.vocab_size)
         tokens = count * length
         value, runs = median(lambda: tokens / session.generate(batch).seconds, self.repeats or self.scale.repeats)
@@ -104,7 +103,7 @@ class Offline:
         share = loaded.runner.num_blocks // seats - 1
         length = max(min(share * BLOCK_TOKENS, loaded.max_model_len) - output, 1)
         batch = workloads.uniform(seats, length, output, 41, self.engine.vocab_size)
-        seconds = self.engine.session().generate(batch).seconds
+        seconds = self.session.generate(batch).seconds
         detail = {"inputs": f"{seats} requests of {length} in, {output} out", "seconds": round(seconds, 2)}
         return Measured(seats * (length + output), "tokens", None, detail)
 
@@ -117,6 +116,7 @@ class Offline:
         scale, seats = self.scale, self.scale.static_seats
         batch = workloads.skewed(scale, self.engine.vocab_size)
         session = self.engine.session(replace(self.engine.launch, max_num_seqs=seats))
+        warm_up(session, scale, self.engine.vocab_size)
         continuous_s, runs = median(lambda: session.generate(batch).seconds, self.repeats or 1)
         static_s = 0.0
         for first in range(0, len(batch.prompts), seats):

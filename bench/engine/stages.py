@@ -45,8 +45,8 @@ def inside_engine(stage: Stage) -> None:
     results, checked = Results(stage.results, stage.facts), GreedyFile(stage.greedy)
     engine = Engine(stage.launch)
     limits = limits_for(SHAPES.get(stage.model), stage.facts["gpu"], stage.launch.tensor_parallel_size)
-    offline.warm_up(engine.session(), stage.sizes, engine.vocab_size)
     measuring = offline.Offline(engine, stage.sizes, limits, stage.repeats)
+    offline.warm_up(measuring.session, stage.sizes, engine.vocab_size)
     caches = caching.Caching(engine, stage.sizes, checked)
     for work in stage.works:
         if work == NO_GRAPHS:
