@@ -13,11 +13,13 @@ import os
 import random
 import selectors
 import socket
+import statistics
 import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.api_core import FIRST_TOKEN, STEP_ENV, TOKENS
 
@@ -40,6 +42,14 @@ class Work:
     endpoint: str
 
 
+class Heard(NamedTuple):
+    """Events with text, what went wrong, and how long each request waited for its first bytes."""
+
+    events: int
+    failures: list[str]
+    first_ms: list[float]
+
+
 class Client:
     """One closed-loop client on one kept connection."""
 
@@ -47,6 +57,8 @@ class Client:
         self._requests, self._answer_tokens = requests, answer_tokens
         self.socket = socket.create_connection(("127.0.0.1", port))
         self._received = bytearray()
+        self._asked_at_s = 0.0
+        self.first_ms: list[float] = []
         self.events = 0
         self.failures: list[str] = []
 
@@ -55,11 +67,14 @@ class Client:
         if not self._requests:
             return False
         self._received.clear()
+        self._asked_at_s = time.perf_counter()
         self.socket.sendall(self._requests.pop())
         return True
 
     def read(self) -> bool:
         """Take what has come; False when the client has nothing more to do."""
+        if not self._received:
+            self.first_ms.append((time.perf_counter() - self._asked_at_s) * 1e3)
         self._received += self.socket.recv(RECEIVE_BYTES)
         if not self._received.endswith(b"0\r\n\r\n"):
             return True
@@ -83,7 +98,7 @@ def request(work: Work, seed: int) -> bytes:
     return head.encode() + b"content-type: application/json\r\n\r\n" + body
 
 
-def drive(port: int, work: Work, results: "multiprocessing.Queue[tuple[int, list[str]]]") -> None:
+def drive(port: int, work: Work, results: "multiprocessing.Queue[Heard]") -> None:
     """All clients of the bench, in one process."""
     bodies = [request(work, seed) for seed in range(work.clients * work.rounds)]
     clients = [Client(port, bodies[index :: work.clients], work.answer_tokens) for index in range(work.clients)]
@@ -95,7 +110,13 @@ def drive(port: int, work: Work, results: "multiprocessing.Queue[tuple[int, list
             for key, _ in selector.select():
                 if not key.data.read():
                     selector.unregister(key.fileobj)
-    results.put((sum(client.events for client in clients), [text for each in clients for text in each.failures]))
+    results.put(
+        Heard(
+            sum(client.events for client in clients),
+            [text for each in clients for text in each.failures],
+            [first_ms for each in clients for first_ms in each.first_ms],
+        )
+    )
 
 
 def cpu_s(pid: int) -> tuple[float, float]:
@@ -130,13 +151,13 @@ def measure(work: Work) -> dict[str, object]:
     process, port = start(work)
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         drain = subprocess.Popen(["cat"], stdin=process.stderr, stdout=nowhere)
-    results: multiprocessing.Queue[tuple[int, list[str]]] = multiprocessing.Queue()
+    results: multiprocessing.Queue[Heard] = multiprocessing.Queue()
     driver = multiprocessing.Process(target=drive, args=(port, work, results))
     try:
         user_s, system_s = cpu_s(process.pid)
         begin_s = time.monotonic()
         driver.start()
-        events, failures = results.get(timeout=600)
+        events, failures, first_ms = results.get(timeout=600)
         wall_s = time.monotonic() - begin_s
         user_s, system_s = (
             after - before for after, before in zip(cpu_s(process.pid), (user_s, system_s), strict=True)
@@ -152,11 +173,12 @@ def measure(work: Work) -> dict[str, object]:
         "events": events,
         "failures": len(failures),
         "first_failure": failures[:1],
+        "first_token_p50_ms": round(statistics.median(first_ms), 2),
         "tokens_per_s": round(tokens / wall_s),
         "user_us_per_token": round(user_s / tokens * 1e6, 1),
         "system_us_per_token": round(system_s / tokens * 1e6, 1),
         "cpu_s_per_1000_tokens": round((user_s + system_s) / tokens * 1e3, 4),
-        "tokens_per_core_s": round(tokens / (user_s + system_s)),
+        "tokens_per_core_s": round(tokens / (user_s + system_s)) if user_s + system_s else None,
     }
 
 
