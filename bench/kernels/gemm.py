@@ -36,6 +36,8 @@ DOT = [
     (8, 64, 4, 3), (8, 128, 4, 3), (8, 64, 8, 3), (16, 64, 4, 3), (16, 64, 4, 5), (16, 128, 4, 3), (16, 128, 4, 4),
     (16, 64, 8, 3), (16, 128, 8, 3), (32, 64, 4, 3), (32, 64, 4, 4), (32, 128, 4, 3),
 ]  # fmt: skip
+OVERLAPPED = [(4, 1024, 4, 1), (2, 1024, 4, 1), (4, 512, 4, 1), (8, 128, 4, 3), (16, 128, 4, 3), (16, 64, 8, 3)]
+"""Measured with programmatic dependent launch too."""
 TILES = [
     (64, 16, 128, 4, 5), (64, 32, 128, 4, 4), (64, 64, 128, 4, 4), (64, 128, 64, 4, 4), (64, 256, 64, 4, 4),
     (128, 128, 64, 4, 4), (128, 128, 64, 8, 4), (128, 256, 64, 8, 3), (128, 256, 64, 8, 4),
@@ -74,15 +76,15 @@ def alone(inputs: Inputs) -> torch.Tensor:
     return functional.linear(inputs["hidden"], inputs["weight"])
 
 
-def fused_layer(fused: str, config: gemv.Config | None, inputs: Inputs) -> torch.Tensor:
+def fused_layer(fused: str, config: gemv.Config | None, pdl: bool, inputs: Inputs) -> torch.Tensor:
     hidden, weight = inputs["hidden"], inputs["weight"]
     before = gemv.Norm(inputs["norm"], EPS)
     if fused == "add":
-        gemv.linear_add_(hidden, weight, inputs["residual"], config=config)
+        gemv.linear_add_(hidden, weight, inputs["residual"], config=config, pdl=pdl)
         return inputs["residual"]
     if fused == "gated":
-        return gemv.gated_linear(hidden, weight, "silu", norm=before, config=config)
-    return gemv.linear(hidden, weight, norm=before, config=config)
+        return gemv.gated_linear(hidden, weight, "silu", norm=before, config=config, pdl=pdl)
+    return gemv.linear(hidden, weight, norm=before, config=config, pdl=pdl)
 
 
 def gemv_case(name: str, rows: int, width: int, outputs: int) -> Case:
@@ -92,9 +94,13 @@ def gemv_case(name: str, rows: int, width: int, outputs: int) -> Case:
         configs += [gemv.Config(False, *cut) for cut in VECTOR]
     variants: dict[str, Variant] = {"torch and kernels of their own": partial(separate, fused)}
     variants["torch linear alone"] = alone
-    variants["chosen *"] = partial(fused_layer, fused, None)
+    variants["chosen *"] = partial(fused_layer, fused, None, False)
+    variants["chosen, pdl *"] = partial(fused_layer, fused, None, True)
     for config in configs:
-        variants[f"{'dot' if config.dot else 'vector'} {tuple(config)[1:]}"] = partial(fused_layer, fused, config)
+        name_of_config = f"{'dot' if config.dot else 'vector'} {tuple(config)[1:]}"
+        variants[name_of_config] = partial(fused_layer, fused, config, False)
+        if tuple(config)[1:] in OVERLAPPED:
+            variants[f"{name_of_config} pdl"] = partial(fused_layer, fused, config, True)
     return Case(
         f"{name}, {rows} rows {width} -> {outputs}",
         partial(layer_inputs, rows, width, outputs),

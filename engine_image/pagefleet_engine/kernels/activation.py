@@ -6,6 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
+from pagefleet_engine.kernels.overlap import wait_for_inputs
+
 Activation = Literal["silu", "gelu_tanh"]
 Cut = tuple[int, int]
 """Columns and warps of one program."""
@@ -22,11 +24,14 @@ def activated(gate, GELU: tl.constexpr):
 
 
 @triton.jit
-def _gated_kernel(gate_up, out, row_stride, INNER: tl.constexpr, BLOCK: tl.constexpr, GELU: tl.constexpr):
+def _gated_kernel(
+    gate_up, out, row_stride, INNER: tl.constexpr, BLOCK: tl.constexpr, GELU: tl.constexpr, PDL: tl.constexpr
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = columns < INNER
     dtype = out.dtype.element_ty
+    wait_for_inputs(PDL)
     source = gate_up + row * row_stride + columns
     gate = tl.load(source, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(source + INNER, mask=inside, other=0.0).to(tl.float32)
@@ -34,7 +39,7 @@ def _gated_kernel(gate_up, out, row_stride, INNER: tl.constexpr, BLOCK: tl.const
     tl.store(out + row * INNER + columns, result.to(dtype), mask=inside)
 
 
-def gated(gate_up: torch.Tensor, kind: Activation, *, cut: Cut | None = None) -> torch.Tensor:
+def gated(gate_up: torch.Tensor, kind: Activation, *, cut: Cut | None = None, pdl: bool = False) -> torch.Tensor:
     """[rows, inner] from `gate_up` [rows, 2 · inner] (gates first); rows may be strided."""
     rows, inner = gate_up.shape[0], gate_up.shape[1] // 2
     out = torch.empty((rows, inner), dtype=gate_up.dtype, device=gate_up.device)
@@ -42,6 +47,7 @@ def gated(gate_up: torch.Tensor, kind: Activation, *, cut: Cut | None = None) ->
     if rows:
         grid = (rows, triton.cdiv(inner, block))
         _gated_kernel[grid](
-            gate_up, out, gate_up.stride(0), INNER=inner, BLOCK=block, GELU=kind == "gelu_tanh", num_warps=warps
-        )
+            gate_up, out, gate_up.stride(0), INNER=inner, BLOCK=block, GELU=kind == "gelu_tanh", PDL=pdl,
+            num_warps=warps, launch_pdl=pdl,
+        )  # fmt: skip
     return out

@@ -15,9 +15,11 @@ import triton
 import triton.language as tl
 
 from pagefleet_engine.kernels.activation import Activation, activated
+from pagefleet_engine.kernels.overlap import prefetch, wait_for_inputs
 
 MAX_ROWS = 16
 _ROW_TILE = tl.constexpr(16)
+_PREFETCHED_LINES = tl.constexpr(256)
 
 
 class Config(NamedTuple):
@@ -39,6 +41,13 @@ class Norm(NamedTuple):
     weight: torch.Tensor
     eps: float
     unit_offset: bool = False
+
+
+@triton.jit
+def _prefetch_rows(rows, WIDTH: tl.constexpr, BLOCK_OUT: tl.constexpr):
+    """Ask for the first part of weight rows while the kernel before this one still runs; 64 columns a line."""
+    lines = tl.arange(0, _PREFETCHED_LINES // BLOCK_OUT)[None, :] * 64
+    prefetch(rows + tl.minimum(lines, WIDTH - 1))
 
 
 @triton.jit
@@ -77,7 +86,7 @@ def _vector_kernel(
     hidden, norm_weight, weight, bias, residual, out, rows, hidden_stride, out_stride, eps, delta_scale,
     OUT: tl.constexpr, WIDTH: tl.constexpr, NORM: tl.constexpr, UNIT_OFFSET: tl.constexpr,
     BIAS: tl.constexpr, GATED: tl.constexpr, GELU: tl.constexpr, ADD: tl.constexpr, SCALE: tl.constexpr,
-    BLOCK_OUT: tl.constexpr, BLOCK_WIDTH: tl.constexpr, STAGES: tl.constexpr,
+    BLOCK_OUT: tl.constexpr, BLOCK_WIDTH: tl.constexpr, STAGES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """One row: every thread keeps the sums of its own columns until the end."""
     first = tl.program_id(0) * BLOCK_OUT
@@ -85,6 +94,11 @@ def _vector_kernel(
     outputs = first + places
     columns = tl.arange(0, BLOCK_WIDTH)[None, :]
     row = weight + first.to(tl.int64) * WIDTH + tl.minimum(places, OUT - 1 - first) * WIDTH
+    if PDL:
+        _prefetch_rows(row, WIDTH, BLOCK_OUT)
+        if GATED:
+            _prefetch_rows(row + OUT * WIDTH, WIDTH, BLOCK_OUT)
+    wait_for_inputs(PDL)
     sums = tl.zeros((BLOCK_OUT, BLOCK_WIDTH), tl.float32)
     ups = tl.zeros((BLOCK_OUT, BLOCK_WIDTH), tl.float32)
     # Pipelined loads are read back in any layout; others are best made in the weights' own.
@@ -123,7 +137,8 @@ def _dot_kernel(
     hidden, norm_weight, weight, bias, residual, out, rows, hidden_stride, out_stride, eps, delta_scale,
     OUT: tl.constexpr, WIDTH: tl.constexpr, NORM: tl.constexpr, UNIT_OFFSET: tl.constexpr,
     BIAS: tl.constexpr, GATED: tl.constexpr, GELU: tl.constexpr, ADD: tl.constexpr, SCALE: tl.constexpr,
-    BLOCK_OUT: tl.constexpr, BLOCK_WIDTH: tl.constexpr, STAGES: tl.constexpr, SPLITS: tl.constexpr,
+    BLOCK_OUT: tl.constexpr, BLOCK_WIDTH: tl.constexpr, STAGES: tl.constexpr, PDL: tl.constexpr,
+    SPLITS: tl.constexpr,
 ):  # fmt: skip
     """Up to 16 rows: a batched product in which each warp has a part of the width; parts are added at the end."""
     first = tl.program_id(0) * BLOCK_OUT
@@ -137,6 +152,12 @@ def _dot_kernel(
     row_inside = (row < rows)[None, :, None]
     sources = hidden + row[None, :, None] * hidden_stride + columns
     weight_rows = weight + first.to(tl.int64) * WIDTH + known * WIDTH + weight_columns
+    if PDL:
+        row_starts = weight + first.to(tl.int64) * WIDTH + tl.minimum(places, OUT - 1 - first)[:, None] * WIDTH
+        _prefetch_rows(row_starts, WIDTH, BLOCK_OUT)
+        if GATED:
+            _prefetch_rows(row_starts + OUT * WIDTH, WIDTH, BLOCK_OUT)
+    wait_for_inputs(PDL)
     sums = tl.zeros((SPLITS, _ROW_TILE, BLOCK_OUT), tl.float32)
     ups = tl.zeros((SPLITS, _ROW_TILE, BLOCK_OUT), tl.float32)
     squares = tl.zeros((SPLITS, _ROW_TILE), tl.float32)
@@ -185,10 +206,11 @@ def linear(
     norm: Norm | None = None,
     bias: torch.Tensor | None = None,
     config: Config | None = None,
+    pdl: bool = False,
 ) -> torch.Tensor:
     """[rows, out] = norm(`hidden` [rows, width]) · `weight`ᵀ + `bias`; rows may be strided."""
     out = torch.empty((hidden.shape[0], weight.shape[0]), dtype=hidden.dtype, device=hidden.device)
-    _launch(hidden, weight, out, norm=norm, bias=bias, config=config)
+    _launch(hidden, weight, out, norm=norm, bias=bias, config=config, pdl=pdl)
     return out
 
 
@@ -200,10 +222,11 @@ def gated_linear(
     norm: Norm | None = None,
     bias: torch.Tensor | None = None,
     config: Config | None = None,
+    pdl: bool = False,
 ) -> torch.Tensor:
     """[rows, inner] = act(gate) · up, where gate and up are `linear`'s halves; `weight` [2 · inner, width]."""
     out = torch.empty((hidden.shape[0], weight.shape[0] // 2), dtype=hidden.dtype, device=hidden.device)
-    _launch(hidden, weight, out, norm=norm, bias=bias, kind=kind, config=config)
+    _launch(hidden, weight, out, norm=norm, bias=bias, kind=kind, config=config, pdl=pdl)
     return out
 
 
@@ -215,9 +238,10 @@ def linear_add_(
     delta_scale: float = 1.0,
     bias: torch.Tensor | None = None,
     config: Config | None = None,
+    pdl: bool = False,
 ) -> None:
     """`residual` [rows, out] += (`hidden` · `weight`ᵀ + `bias`) · `delta_scale`, in place."""
-    _launch(hidden, weight, residual, bias=bias, add=True, delta_scale=delta_scale, config=config)
+    _launch(hidden, weight, residual, bias=bias, add=True, delta_scale=delta_scale, config=config, pdl=pdl)
 
 
 def choose(rows: int, outputs: int, width: int, gated: bool) -> Config:
@@ -240,6 +264,7 @@ def _launch(
     add: bool = False,
     delta_scale: float = 1.0,
     config: Config | None = None,
+    pdl: bool = False,
 ) -> None:
     (rows, width), outputs = hidden.shape, out.shape[1]
     config = config or choose(rows, outputs, width, kind is not None)
@@ -251,6 +276,6 @@ def _launch(
         rows, hidden.stride(0), out.stride(0), 0.0 if norm is None else norm.eps, delta_scale,
         OUT=outputs, WIDTH=width, NORM=norm is not None, UNIT_OFFSET=norm is not None and norm.unit_offset,
         BIAS=bias is not None, GATED=kind is not None, GELU=kind == "gelu_tanh", ADD=add, SCALE=delta_scale != 1.0,
-        BLOCK_OUT=config.block_out, BLOCK_WIDTH=config.block_width, STAGES=config.stages, num_warps=config.warps,
-        **splits,
+        BLOCK_OUT=config.block_out, BLOCK_WIDTH=config.block_width, STAGES=config.stages, PDL=pdl,
+        num_warps=config.warps, launch_pdl=pdl, **splits,
     )  # fmt: skip

@@ -9,6 +9,8 @@ import torch
 import triton
 import triton.language as tl
 
+from pagefleet_engine.kernels.overlap import wait_for_inputs
+
 _ELEMENTS_PER_THREAD = 16
 _MAX_WARPS = 16
 
@@ -44,11 +46,13 @@ def _norm_kernel(
     NEXT: tl.constexpr,
     UNIT_OFFSET: tl.constexpr,
     ROUND_FIRST: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     inside = columns < HIDDEN
     dtype = out.dtype.element_ty
+    wait_for_inputs(PDL)
     values = tl.load(source + row * source_stride + columns, mask=inside, other=0.0).to(tl.float32)
     if ADD:
         if POST:
@@ -75,6 +79,7 @@ def rms_norm(
     round_first: bool = True,
     out: torch.Tensor | None = None,
     warps: int | None = None,
+    pdl: bool = False,
 ) -> torch.Tensor:
     """`hidden` [rows, width] normed into `out` (new where None; it may be `hidden` itself).
 
@@ -82,7 +87,7 @@ def rms_norm(
     (Gemma); without `round_first` the weight is applied in float32 too (OLMo 2).
     """
     out = _like(hidden) if out is None else out
-    _launch(hidden, None, out, None, weight, eps, 1.0, unit_offset, round_first, warps)
+    _launch(hidden, None, out, None, weight, eps, 1.0, unit_offset, round_first, warps, pdl)
     return out
 
 
@@ -96,10 +101,11 @@ def add_rms_norm(
     delta_scale: float = 1.0,
     round_first: bool = True,
     warps: int | None = None,
+    pdl: bool = False,
 ) -> torch.Tensor:
     """`residual` += `delta` · `delta_scale` in place (both [rows, width]); the normed rows are returned."""
     out = _like(residual)
-    _launch(delta, residual, out, None, weight, eps, delta_scale, unit_offset, round_first, warps)
+    _launch(delta, residual, out, None, weight, eps, delta_scale, unit_offset, round_first, warps, pdl)
     return out
 
 
@@ -114,13 +120,14 @@ def sandwich(
     delta_scale: float = 1.0,
     round_first: bool = True,
     warps: int | None = None,
+    pdl: bool = False,
 ) -> torch.Tensor:
     """`residual` += norm(`delta`) · `delta_scale` in place, then the next norm of it (Gemma 2 and 3, OLMo 2).
 
     Without `next_weight` the result is a copy of the residual.
     """
     out = _like(residual)
-    _launch(delta, residual, out, post_weight, next_weight, eps, delta_scale, unit_offset, round_first, warps)
+    _launch(delta, residual, out, post_weight, next_weight, eps, delta_scale, unit_offset, round_first, warps, pdl)
     return out
 
 
@@ -135,6 +142,7 @@ def _launch(
     unit_offset: bool,
     round_first: bool,
     warps: int | None,
+    pdl: bool,
 ) -> None:
     rows, hidden = source.shape
     if rows == 0:
@@ -160,6 +168,8 @@ def _launch(
         NEXT=next_weight is not None,
         UNIT_OFFSET=unit_offset,
         ROUND_FIRST=round_first,
+        PDL=pdl,
+        launch_pdl=pdl,
         num_warps=warps or _warps(block),
     )
 

@@ -8,6 +8,8 @@ import torch
 import triton
 import triton.language as tl
 
+from pagefleet_engine.kernels.overlap import wait_for_inputs
+
 _BLOCK_TOKENS = 16
 _HEADS_PER_PROGRAM = 8
 _MANY_TOKENS = 1024
@@ -79,11 +81,13 @@ def _rope_kernel(
     REST: tl.constexpr, REST_BLOCK: tl.constexpr, HEAD_BLOCK: tl.constexpr, PROGRAM_HEADS: tl.constexpr,
     QUERY_PROGRAMS: tl.constexpr, KV_PROGRAMS: tl.constexpr, ROTATE: tl.constexpr, QUERY_NORM: tl.constexpr,
     KEY_NORM: tl.constexpr, UNIT_OFFSET: tl.constexpr, KEYS_IN_PLACE: tl.constexpr, BLOCK_TOKENS: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
     program = tl.program_id(1)
     row = qkv + token * qkv_stride
     local_heads = tl.arange(0, PROGRAM_HEADS)[:, None]
+    wait_for_inputs(PDL)
     slot = tl.load(slots + token).to(tl.int64)
     head_stride = BLOCK_TOKENS * HEAD
     page = kv + (slot // BLOCK_TOKENS) * (2 * KV_HEADS * head_stride) + (slot % BLOCK_TOKENS) * HEAD
@@ -138,6 +142,7 @@ def rope_and_cache(
     eps: float = 1e-6,
     unit_offset: bool = False,
     keys_in_place: bool = False,
+    pdl: bool = False,
 ) -> None:
     """Norm and rotate the queries in place; write normed, rotated keys and the values to their slots.
 
@@ -159,5 +164,6 @@ def rope_and_cache(
         REST=rest, REST_BLOCK=triton.next_power_of_2(max(rest, 1)), HEAD_BLOCK=triton.next_power_of_2(head_size),
         PROGRAM_HEADS=program_heads, QUERY_PROGRAMS=query_programs, KV_PROGRAMS=kv_programs,
         ROTATE=rotary_table is not None, QUERY_NORM=query_norm is not None, KEY_NORM=key_norm is not None,
-        UNIT_OFFSET=unit_offset, KEYS_IN_PLACE=keys_in_place, BLOCK_TOKENS=_BLOCK_TOKENS, num_warps=4,
+        UNIT_OFFSET=unit_offset, KEYS_IN_PLACE=keys_in_place, BLOCK_TOKENS=_BLOCK_TOKENS, PDL=pdl,
+        num_warps=4, launch_pdl=pdl,
     )  # fmt: skip
