@@ -5,6 +5,7 @@ Decode steps at a context of 1,024 tokens, launched one ahead as the engine's lo
 """
 
 import argparse
+import functools
 import itertools
 import json
 import tempfile
@@ -112,7 +113,7 @@ def measure(model: str, launch: Launch) -> list[dict[str, Any]]:
     for batch in BATCHES:
         run(runner, decode_steps(batch, 4))
         runs = sorted(run(runner, decode_steps(batch, STEPS)) / STEPS * 1e3 for _ in range(3))
-        kernels = by_kernel(lambda batch=batch: run(runner, decode_steps(batch, 2)))
+        kernels = by_kernel(functools.partial(run, runner, decode_steps(batch, 2)))
         lines.append({"model": model, "step": f"decode-b{batch}", "ms": runs, "kernels_of_2": kernels})
     run(runner, [prefill_step()])
     runs = sorted(run(runner, [prefill_step() for _ in range(4)]) / 4 * 1e3 for _ in range(3))
