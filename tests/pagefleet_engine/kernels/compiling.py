@@ -8,7 +8,7 @@ import json
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -108,7 +108,7 @@ def _resources(cubin: bytes) -> tuple[int, int]:
     return int(found[1]), int(found[2]) + int(found[3])
 
 
-def report(cases: dict[str, Callable[[], object]]) -> None:
+def report(cases: Mapping[str, Callable[[], object]]) -> None:
     """Print one JSON line for each kernel that each case launches, on each capability."""
     for name, case in cases.items():
         with recorded() as launches:
