@@ -158,7 +158,7 @@ class Pace:
     """The goal and the costs that tell how to reach it."""
 
     def __init__(self, itl_goal_s: float) -> None:
-        self._itl_goal_s = itl_goal_s
+        self.itl_goal_s = itl_goal_s
         self._costs = StepCosts()
         self._decodes_unlearnt = 0
 
@@ -167,7 +167,7 @@ class Pace:
         if decodes == 0:
             return StepBudget(tokens)
         spent_s = self._costs.expected_s(Work(decodes, decode_context, 0))
-        return StepBudget(tokens, self._costs, self._itl_goal_s - spent_s)
+        return StepBudget(tokens, self._costs, self.itl_goal_s - spent_s)
 
     def expected_s(self, plan: StepPlan) -> float:
         """Seconds that the step will take."""

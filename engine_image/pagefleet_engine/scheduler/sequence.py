@@ -136,9 +136,7 @@ class Sequence:
         return History(tuple(self.token_ids), self.prompt_tokens)
 
     def take_prompt_logprobs(self, step: SequenceStep, result: SequenceResult) -> tuple[TokenLogprobs, ...]:
-        """Those of the step's prompt log-probabilities that were not told before."""
-        if step.prompt_logprobs is None:
-            return ()
+        """Those of the step's prompt log-probabilities, which it asks for, that were not told before."""
         told = self.scored_prompt_tokens - step.start - 1
         self.scored_prompt_tokens = min(step.start + step.tokens + 1, self.prompt_tokens)
         return result.prompt_logprobs[told:]

@@ -1,6 +1,7 @@
 """The core's loop, turned by hand: what it tells, and what it survives."""
 
 import logging
+import random
 import socket
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +12,7 @@ from pagefleet_engine.core.containment import BROKEN_IN_A_ROW_LIMIT
 from pagefleet_engine.core.loop import CoreLoop
 from pagefleet_engine.scheduler.admission import Capacity
 from pagefleet_engine.scheduler.fcfs import Scheduler
-from pagefleet_engine.steps import Progress, RunnerBroken, SequenceResult, StepPlan
+from pagefleet_engine.steps import Pending, Progress, RunnerBroken, SequenceResult, StepPlan, no_progress
 from pagefleet_engine.wire import Abort, StepReport
 from tests.pagefleet_engine.core.api_side import ApiSide
 from tests.pagefleet_engine.core.chain_runner import VOCAB_SIZE, ChainRunner, expected_answer
@@ -30,7 +31,15 @@ class FaultyRunner(ChainRunner):
         self.poison: set[int] = set()
         self.swallowed: set[int] = set()
         self.parts = 0
+        self.launch_faults = 0
         self.executed = 0
+
+    def launch(self, plan: StepPlan, progress: Progress = no_progress) -> Pending:
+        if self.launch_faults:
+            self.launch_faults -= 1
+            self.forget()
+            raise OSError("no device")
+        return super().launch(plan, progress)
 
     def compute(self, plan: StepPlan, progress: Progress) -> list[SequenceResult]:
         self.executed += 1
@@ -189,6 +198,39 @@ def test_a_request_that_makes_every_step_raise_costs_itself_alone(poisoned: int)
     for number, tokens in desk.tokens(2).items():
         assert told[number] + tokens == expected_answer([number], 3)
     assert desk.runner.executed <= 1 + 1 + 2 * 3 + 2, "tried more than the halves that hold the fault"
+    assert desk.scheduler.check() == (0, ())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_faults_at_any_moment_end_each_request_once_and_change_no_answer(seed: int) -> None:
+    dice = random.Random(seed)
+    desk = Desk(num_blocks=12, max_num_seqs=4, lookahead=True)
+    desk.runner.poison = {995}
+    told: dict[int, list[int | None]] = {}
+    ends: dict[int, list[str]] = {}
+    requests = [
+        submit(number, [995 if dice.random() < 0.1 else number, *range(dice.randrange(30))], dice.randrange(1, 20))
+        for number in range(30)
+    ]
+    waiting = list(requests)
+    for _ in range(2000):
+        if waiting and dice.random() < 0.3:
+            desk.api.say(waiting.pop(0))
+        desk.runner.launch_faults = int(dice.random() < 0.05)
+        desk.runner.faults = [MemoryError("for a moment")] if dice.random() < 0.1 else []
+        for report in desk.reports():
+            for event in report.events:
+                if event.token_id is not None:
+                    told.setdefault(event.request_id, []).append(event.token_id)
+                if event.finish_reason is not None:
+                    ends.setdefault(event.request_id, []).append(event.finish_reason)
+        if not waiting and not desk.scheduler.has_work:
+            break
+    for request in requests:
+        poisoned = 995 in request.prompt_token_ids
+        assert ends[request.request_id] == ["error" if poisoned else "length"]
+        answer = [] if poisoned else expected_answer(request.prompt_token_ids, request.max_tokens)
+        assert told.get(request.request_id, []) == answer
     assert desk.scheduler.check() == (0, ())
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pagefleet_api.launch import Launch
-from pagefleet_engine.core.run import PROCESS_TITLE, batched_tokens, make_first_tokens
+from pagefleet_engine.core.run import PROCESS_TITLE, batched_tokens, make_first_tokens, pace
 from pagefleet_engine.scheduler.admission import Capacity
 from pagefleet_engine.wire import Abort, CoreFailed, CoreReady, FromCore, StepReport
 from tests.pagefleet_engine.core.api_side import ApiSide
@@ -93,6 +93,18 @@ def test_a_core_serves_and_ends_with_its_socket_and_not_by_signals(start: Start)
 )
 def test_a_gpu_gets_a_larger_step_unless_told_otherwise(device: str, flags: tuple[str, ...], tokens: int) -> None:
     assert batched_tokens(Launch.parse(["--model", "pkg://none", *flags]), device) == tokens
+
+
+@pytest.mark.parametrize(
+    ("device", "flags", "goal_ms"),
+    [("cuda:0", (), 50), ("paced", (), 50), ("cpu", (), None), ("cuda:0", ("20",), 20), ("cpu", ("20",), 20)],
+)
+def test_a_gpu_has_a_goal_for_the_time_between_two_tokens(
+    device: str, flags: tuple[str, ...], goal_ms: int | None
+) -> None:
+    words = ["--model", "pkg://none", *(word for flag in flags for word in ("--itl-goal-ms", flag))]
+    chosen = pace(Launch.parse(words), device)
+    assert (chosen and round(chosen.itl_goal_s * 1000)) == goal_ms
 
 
 def test_a_step_computes_no_more_tokens_than_the_launch_allows(start: Start) -> None:
