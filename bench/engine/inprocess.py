@@ -44,6 +44,14 @@ class Run:
         return sum(len(answer.token_ids) for answer in self.answers)
 
     @property
+    def full_batch_step_s(self) -> float:
+        """Seconds between tokens from the last answer's beginning to the first one's end; 0 without such a time."""
+        begun_s = max(answer.times_s[0] for answer in self.answers)
+        ended_s = min(answer.times_s[-1] for answer in self.answers)
+        between = sum(begun_s < time_s <= ended_s for time_s in self.answers[-1].times_s)
+        return (ended_s - begun_s) / between if between else 0.0
+
+    @property
     def first_token_s(self) -> list[float]:
         """Seconds to each answer's first token."""
         return [answer.times_s[0] for answer in self.answers]

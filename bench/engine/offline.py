@@ -8,12 +8,14 @@ from typing import Any
 from bench.engine import workloads
 from bench.engine.inprocess import Engine, Session
 from bench.engine.limits import Limits
-from bench.engine.results import Measured, WorkFailed, median
+from bench.engine.results import Measured, WorkFailed, median, significant
 from bench.engine.workloads import Batch, Scale
 from pagefleet_api.sizing import BLOCK_TOKENS
 
 OFFLINE = ("kv-tokens", "prefill-32x2k", "decode-b1", "decode-b8", "decode-b64", "offline-mixed", "decode-b256")
 STATIC = ("continuous-against-static",)
+NO_GOAL_MS = 3_600_000
+"""A goal for the time between tokens that nothing reaches."""
 _DECODE = re.compile(r"decode-b(\d+)")
 _PREFILL = re.compile(r"prefill-(\d+)x(\d+)(k?)")
 _UNIFORM = re.compile(r"offline-(\d+)x(\d+)x(\d+)")
@@ -73,18 +75,29 @@ class Offline:
         return Measured(tokens / seconds, "tok/s", limit, detail | {"runs_s": runs["runs"]})
 
     def decode(self, size: int) -> Measured:
-        """Milliseconds a step: the time with many output tokens less that with one, over the steps between."""
-        scale, session = self.scale, self.session
+        """Milliseconds a step: the time with many output tokens less that with one, over the steps between.
+
+        As the peers were measured, and like theirs this engine's prompts then come in whole steps: with a goal for the
+        time between tokens, early answers would be over before the last prompt is. `full_batch_ms` is the time between
+        tokens while all decode.
+        """
+        scale = self.scale
+        session = self.engine.session(replace(self.engine.launch, itl_goal_ms=NO_GOAL_MS))
+        warm_up(session, scale, self.engine.vocab_size)
+        full_batch_ms: list[float] = []
         one = workloads.uniform(size, scale.decode_context, 1, size, self.engine.vocab_size)
         many = one._replace(outputs=[1 + scale.decode_steps] * size)
 
         def step_ms() -> float:
             first_s = session.generate(one).seconds
-            return (session.generate(many).seconds - first_s) / scale.decode_steps * 1e3
+            run = session.generate(many)
+            full_batch_ms.append(run.full_batch_step_s * 1e3)
+            return (run.seconds - first_s) / scale.decode_steps * 1e3
 
         value, runs = median(step_ms, self.repeats or scale.repeats)
         step_s = None if self.limits is None else self.limits.decode_step_s(size, size * scale.decode_context)
-        inputs = f"batch {size}, context {scale.decode_context}, {scale.decode_steps} steps"
+        inputs = f"batch {size}, context {scale.decode_context}, {scale.decode_steps} steps, no inter-token goal"
+        runs |= {"full_batch_ms": [significant(found) for found in full_batch_ms]}
         detail = {"inputs": inputs, "tok_s": round(size / value * 1e3) if value > 0 else None, **runs}
         return Measured(value, "ms", None if step_s is None else step_s * 1e3, detail)
 

@@ -68,7 +68,7 @@ FULL = Scale(
     greedy_prompt=512, greedy_answer=64,
     group_count=8, group_size=32, shared_tokens=2048, own_tokens=128, group_answer=64, group_clients=(16, 256),
     streams=64, stream_prompt=1024, stream_answer=1536, long_prompt=32_768, calm_s=4.5, turns=4,
-    static_seats=64, static_requests=256, static_mean=128,
+    static_seats=64, static_requests=512, static_mean=128,
     eviction_blocks=4096, eviction_prompts=64, eviction_visits=192,
     seats=512, offline_model_len=4096, online_model_len=40_960, warm_up=(8, 512, 32),
 )  # fmt: skip
