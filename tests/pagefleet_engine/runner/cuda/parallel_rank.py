@@ -18,7 +18,10 @@ from pagefleet_engine.runner.cuda.peers import Peers
 from pagefleet_engine.runner.cuda.runner import CudaRunner
 from pagefleet_engine.runner.cuda.shards import ShardedWeights, shard_config
 from tests.pagefleet_engine.runner.cuda.conftest import stand_in_for_a_gpu
+from tests.pagefleet_engine.tiny_model import TinyShape
 
+RANK_MODULE = "tests.pagefleet_engine.runner.cuda.parallel_rank"
+SHAPE = TinyShape(layers=1, hidden_size=32, heads=4, kv_heads=2, head_size=16, intermediate_size=32)
 BLOCKS, WINDOW, SEATS = 64, 128, 8
 
 
@@ -30,8 +33,9 @@ def runner_of(uri: str, peers: Peers) -> CudaRunner:
     weights = ShardedWeights(open_weights(files, whole), whole, peers.shard)
     layers = [read_layer(weights, config, index) for index in range(config.layers)]
     decoder = CudaDecoder(
-        config, layers, read_top(weights, config), max_positions=WINDOW, max_decodes=SEATS, reduce=peers.reduce
-    )
+        config, layers, read_top(weights, config), max_positions=WINDOW, max_decodes=SEATS,
+        reduce=peers.reduce if peers.shard.world > 1 else None,
+    )  # fmt: skip
     peers.join()
     return CudaRunner(
         decoder, BLOCKS, max_num_seqs=SEATS, max_batch_tokens=WINDOW, max_blocks=WINDOW // 16 + 1, graphs=False,

@@ -1,42 +1,28 @@
-"""Two real processes that share a tiny model give the single runner's tokens; one that fails takes nobody's time."""
+"""Two real processes that share a tiny model give the single runner's tokens."""
 
 import os
-import signal
-import threading
 from collections.abc import Iterator
-from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 import torch.distributed
 
 from pagefleet_api.launch import Launch
-from pagefleet_engine.kernels.prepare import PackedCounts
-from pagefleet_engine.runner.cuda import parallel
-from pagefleet_engine.runner.cuda.attention import DensePrompt
-from pagefleet_engine.runner.cuda.chunks import ChunkPlan
-from pagefleet_engine.runner.cuda.orders import Agreed, Capture, Failed, Message, StepOrder, Stop, decode, encode
-from pagefleet_engine.runner.cuda.packing import Chunk, SeatsExhausted
+from pagefleet_engine.runner.cuda.packing import SeatsExhausted
 from pagefleet_engine.runner.cuda.parallel import Leader
 from pagefleet_engine.runner.cuda.peers import Alone
 from pagefleet_engine.runner.cuda.runner import CudaRunner
-from pagefleet_engine.runner.cuda.watch import RankWatch
-from pagefleet_engine.runner.errors import LaunchImpossible
-from pagefleet_engine.steps import RunnerBroken, Sampling, SequenceStep, StepPlan
+from pagefleet_engine.steps import Sampling, SequenceStep, StepPlan
 from tests.pagefleet_engine.runner import step_driver
 from tests.pagefleet_engine.runner.cuda.conftest import stand_in_for_a_gpu
-from tests.pagefleet_engine.runner.cuda.parallel_rank import BLOCKS, runner_of
-from tests.pagefleet_engine.tiny_model import TinyShape, write_tiny_model
+from tests.pagefleet_engine.runner.cuda.parallel_rank import BLOCKS, RANK_MODULE, SHAPE, runner_of
+from tests.pagefleet_engine.tiny_model import write_tiny_model
 
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="for Triton's interpreter; see the gpu test"),
 ]
-RANK = "tests.pagefleet_engine.runner.cuda.parallel_rank"
 PROMPTS = [list(range(5, 5 + length)) for length in (3, 17)]
 COUNT = 2
-SHAPE = TinyShape(layers=1, hidden_size=32, heads=4, kv_heads=2, head_size=16, intermediate_size=32)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +40,7 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def pair(host: None, uri: str) -> Iterator[CudaRunner]:
     """The first rank's runner; the second rank follows in a process of its own."""
-    leader = Leader(Launch(model=uri, tensor_parallel_size=2), module=RANK, backend="gloo")
+    leader = Leader(Launch(model=uri, tensor_parallel_size=2), module=RANK_MODULE, backend="gloo")
     try:
         yield runner_of(uri, leader)
     finally:
@@ -135,69 +121,3 @@ def test_a_step_that_cannot_be_packed_leaves_the_ranks_together(pair: CudaRunner
         pair.launch(StepPlan(tuple(sequence.step() for sequence in too_many)))
     greedy = Sampling(seed=0, temperature=0.0)
     assert answers(pair, greedy) == answers(single, greedy)
-
-
-def test_what_a_rank_cannot_load_is_told_by_the_first(host: None, tmp_path: Path) -> None:
-    launch = Launch(model=f"file://{tmp_path}/none", tensor_parallel_size=2)
-    leader = Leader(launch, module=RANK, backend="gloo")
-    try:
-        with pytest.raises(LaunchImpossible, match="rank 1: .*there is no"):
-            leader.join()
-    finally:
-        leader.close()
-
-
-def test_a_rank_that_dies_ends_the_group(host: None, uri: str) -> None:
-    leader = Leader(Launch(model=uri, tensor_parallel_size=2), module=RANK, backend="gloo")
-    try:
-        runner = runner_of(uri, leader)
-        everybody_leaves(runner)
-        os.kill(leader.process_ids[0], signal.SIGKILL)
-        with pytest.raises(RunnerBroken, match=r"rank 1 was ended by signal SIGKILL"):
-            for _ in range(100):
-                everybody_leaves(runner)
-    finally:
-        leader.close()
-        torch.distributed.destroy_process_group()
-
-
-def test_nobody_waits_for_a_device_when_a_rank_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Never:
-        def query(self) -> bool:
-            return False
-
-    monkeypatch.setattr(torch.cuda, "Event", Never)
-    watch = RankWatch([], lambda: None)
-    monkeypatch.setattr(parallel, "STEP_TIMEOUT_S", 0.01)
-    with pytest.raises(RunnerBroken, match="not done after"):
-        parallel.WatchedEvent(watch).synchronize()
-    threading.Thread(target=watch.fail, args=(Failed("broken", "rank 1: out of memory"),)).start()
-    monkeypatch.setattr(parallel, "STEP_TIMEOUT_S", 5.0)
-    with pytest.raises(RunnerBroken, match="rank 1: out of memory"):
-        parallel.WatchedEvent(watch).synchronize()
-
-
-@pytest.mark.parametrize("message", [Capture(), Stop(), Agreed(-5), Failed("impossible", "why")])
-def test_messages_come_back_as_they_were(message: Message) -> None:
-    assert decode(encode(message)) == message
-
-
-@pytest.mark.parametrize("decoding", [True, False])
-def test_a_step_comes_back_as_it_was(decoding: bool) -> None:
-    values, counts = np.arange(-3, 30, dtype=np.int32), PackedCounts(4, 2, 1, 0)
-    plan = ChunkPlan(2, (Chunk(1, 16, 5),), (DensePrompt(7, 2, 512),), 3)
-    order = StepOrder(
-        values, counts, 8 if decoding else None, None if decoding else plan, None if decoding else values[:7], False
-    )
-    back = decode(encode(order))
-    assert isinstance(back, StepOrder)
-    np.testing.assert_array_equal(back.values, values)
-    assert (back.counts, back.graph_size, back.chunks, back.resampled) == (
-        counts,
-        order.graph_size,
-        order.chunks,
-        False,
-    )
-    assert isinstance(back.counts, PackedCounts) and (back.chunk_values is None) == decoding
-    if back.chunk_values is not None:
-        np.testing.assert_array_equal(back.chunk_values, values[:7])
