@@ -89,7 +89,8 @@ def _decoder(launch: Launch, config: ModelConfig, weights: Weights, max_model_le
             torch.cuda.current_stream().synchronize()
             return read
 
-    with ThreadPoolExecutor(LOADING_THREADS) as pool:
+    device = torch.cuda.current_device()  # each thread has its own
+    with ThreadPoolExecutor(LOADING_THREADS, initializer=torch.cuda.set_device, initargs=(device,)) as pool:
         layers = list(pool.map(layer, range(config.layers)))
     return CudaDecoder(
         config, layers, read_top(weights, config), max_positions=max_model_len, max_decodes=launch.max_num_seqs,

@@ -98,7 +98,7 @@ class SegmentGraphs:
         torch.cuda.synchronize()
         graphs = [torch.cuda.CUDAGraph() for _ in range(layers)]
         for index, graph in enumerate(graphs):
-            with torch.cuda.graph(graph, pool=self._pool):
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 if index == 0:
                     decoder.begin(rows, residual, qkv)
                 else:
