@@ -4,7 +4,7 @@
 
 The scheduler runs between two steps of the model, so its time is lost to the GPU. CPU time of one thread:
 median and 99th percentile over the steps, the least of a few rounds for admission and the pool; inputs are
-in the line. A turn is the whole of the core's loop with a runner that costs nothing.
+in the line. A turn is the whole of the core's loop with lookahead and a runner that costs nothing.
 """
 
 import json
@@ -18,10 +18,12 @@ from pagefleet_engine.core.loop import CoreLoop
 from pagefleet_engine.kv.pool import BlockPool
 from pagefleet_engine.scheduler.admission import Capacity
 from pagefleet_engine.scheduler.fcfs import Scheduler
+from pagefleet_engine.scheduler.pace import Pace
 from pagefleet_engine.steps import Deferred, Progress, Sampling, SequenceResult, StepPlan, no_progress
 from pagefleet_engine.wire import StepReport, Submit
 
 RUNNING = 256
+MANY_RUNNING = 512
 PROMPT_TOKENS = 1024
 NUM_BLOCKS = 40_000
 STEPS = 200
@@ -37,7 +39,7 @@ def results_for(plan: StepPlan) -> list[SequenceResult]:
 
 def decoding_scheduler(running: int) -> Scheduler:
     """A scheduler with `running` requests past their prefill."""
-    scheduler = Scheduler(Capacity(32_768, NUM_BLOCKS, 50_000), running, 8192)
+    scheduler = Scheduler(Capacity(32_768, NUM_BLOCKS, 50_000), running, 8192, pace=Pace(0.05))
     for request_id in range(running):
         prompt = tuple((request_id * 31 + position) % 50_000 for position in range(PROMPT_TOKENS))
         scheduler.submit(
@@ -51,15 +53,15 @@ def decoding_scheduler(running: int) -> Scheduler:
     return scheduler
 
 
-def decode_costs() -> dict[str, float]:
-    """Microseconds for each part of a pure decode step of `RUNNING` sequences."""
-    scheduler = decoding_scheduler(RUNNING)
+def decode_costs(running: int) -> dict[str, float]:
+    """Microseconds for each part of a pure decode step of so many sequences."""
+    scheduler = decoding_scheduler(running)
     spent: dict[str, list[int]] = {"schedule": [], "complete": [], "deliver": []}
     for _ in range(STEPS):
         begin = process_time_ns()
         plan = scheduler.schedule()
         planned = process_time_ns()
-        if plan is None or len(plan.sequences) != RUNNING:
+        if plan is None or len(plan.sequences) != running:
             raise SystemExit("the batch is not full")
         results = results_for(plan)
         computed = process_time_ns()
@@ -98,7 +100,7 @@ class NullRunner:
     """A runner that costs nothing: it looks its answer up."""
 
     num_blocks = NUM_BLOCKS
-    lookahead = False
+    lookahead = True
 
     def __init__(self) -> None:
         self._answers: list[SequenceResult] = []
@@ -170,7 +172,8 @@ def main() -> None:
         "num_blocks": NUM_BLOCKS,
         "steps": STEPS,
         "python": platform.python_version(),
-        **decode_costs(),
+        **decode_costs(RUNNING),
+        **{f"{name}_of_{MANY_RUNNING}": cost for name, cost in decode_costs(MANY_RUNNING).items() if "p50" in name},
         "turn_p50_us": round(turn_us(RUNNING), 1),
         "turn_of_one_p50_us": round(turn_us(1), 1),
         "admission_us": round(admission_us(), 1),
