@@ -9,15 +9,20 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
 
 from pagefleet_api.sizing import BLOCK_TOKENS, blocks_for
+from pagefleet_engine.kernels.attention_splits import SplitScratch
 from pagefleet_engine.kernels.decode_attention import (
     DecodeConfig,
-    DecodeScratch,
     choose_decode_config,
     choose_splits,
     decode_attention,
     decode_scratch,
 )
-from pagefleet_engine.kernels.prefill_attention import PrefillConfig, prefill_attention
+from pagefleet_engine.kernels.prefill_attention import (
+    PrefillConfig,
+    choose_prefill_config,
+    choose_sections,
+    prefill_attention,
+)
 
 HEADS, KV_HEADS, HEAD_SIZE = 32, 8, 128
 SCALE = HEAD_SIZE**-0.5
@@ -32,6 +37,7 @@ class Case(NamedTuple):
     chunks: tuple[tuple[int, int], ...]
     unit: str
     splits: tuple[int, ...] = ()
+    sections: tuple[int, ...] = (1,)
 
     @property
     def kv_bytes(self) -> int:
@@ -49,7 +55,7 @@ class Case(NamedTuple):
         """The same kernels in no time."""
         if self.splits:
             return self._replace(chunks=((40, 1), (0, 1)), splits=(64,))
-        return self._replace(chunks=((0, 70), (9, 1)))
+        return self._replace(chunks=((0, 70), (9, 1)), sections=(1, 8))
 
 
 def contexts(count: int) -> tuple[tuple[int, int], ...]:
@@ -73,7 +79,8 @@ PREFILL_CASES = (
     Case("prefill 14 x 560", ((0, 560),) * 14, "TF/s"),
     Case("prefill 512 @32256", ((32256, 512),), "TF/s"),
     Case("prefill 2048 @6144", ((6144, 2048),), "TF/s"),
-    Case("prefill 64 @8192", ((8192, 64),), "TF/s"),
+    Case("prefill 256 @32512", ((32512, 256),), "TF/s", sections=(1, 2, 4)),
+    Case("prefill 64 @8192", ((8192, 64),), "TF/s", sections=(1, 4, 8)),
     Case("prefill 1 @1023 x 64 (bytes in decode's terms)", ((1023, 1),) * 64, "GB/s"),
 )
 DENSE_CASES = (PREFILL_CASES[0], PREFILL_CASES[1], PREFILL_CASES[2], PREFILL_CASES[3], PREFILL_CASES[4])
@@ -96,8 +103,9 @@ DECODE_CONFIGS = (
 )
 PREFILL_CONFIGS = (
     PrefillConfig(128, 128, 8, 2),
-    PrefillConfig(128, 128, 8, 3),
+    PrefillConfig(64, 128, 4, 2),
     PrefillConfig(128, 64, 8, 2),
+    PrefillConfig(128, 128, 8, 3),
     PrefillConfig(128, 64, 8, 3),
     PrefillConfig(128, 64, 8, 4),
     PrefillConfig(128, 64, 8, 2, 128),
@@ -106,7 +114,6 @@ PREFILL_CONFIGS = (
     PrefillConfig(64, 64, 4, 2),
     PrefillConfig(64, 64, 4, 3),
     PrefillConfig(64, 64, 4, 2, 168),
-    PrefillConfig(64, 128, 4, 2),
     PrefillConfig(64, 32, 4, 3),
 )
 
@@ -123,7 +130,7 @@ class Problem(NamedTuple):
     lengths: torch.Tensor
     out: torch.Tensor
     longest: int
-    scratch: DecodeScratch | None
+    scratch: SplitScratch
 
 
 def problem(case: Case, device: str) -> Problem:
@@ -141,7 +148,7 @@ def problem(case: Case, device: str) -> Problem:
     tokens, sequences = int(offsets[-1]), len(counts)
     packed = torch.randn(tokens, (HEADS + 2 * KV_HEADS) * HEAD_SIZE, device=device, dtype=DTYPE)
     kv = torch.randn(sum(counts) + 1, 2, KV_HEADS, BLOCK_TOKENS, HEAD_SIZE, device=device, dtype=DTYPE)
-    rows = sequences * 64 if case.splits else 0
+    rows = sequences * 64 if case.splits else tokens * max(case.sections)
     return Problem(
         packed[:, : HEADS * HEAD_SIZE].unflatten(1, (HEADS, HEAD_SIZE)),
         kv,
@@ -152,16 +159,14 @@ def problem(case: Case, device: str) -> Problem:
         (starts + lengths.int()).to(device),
         torch.empty(tokens, HEADS, HEAD_SIZE, device=device, dtype=DTYPE),
         int(lengths.max()),
-        decode_scratch(sequences, rows, HEADS, HEAD_SIZE, torch.device(device)) if rows else None,
+        decode_scratch(sequences, rows, HEADS, HEAD_SIZE, torch.device(device)),
     )
 
 
 def launches(case: Case, multiprocessors: int) -> Iterator[tuple[str, Callable[[Problem], Any]]]:
     """Each configuration's name and what launches it; the one that the engine would choose is marked."""
     if not case.splits:
-        for tried in PREFILL_CONFIGS:
-            limit = f" {tried.max_registers}r" if tried.max_registers else ""
-            yield f"{tried.rows} x {tried.tile} {tried.warps}w {tried.stages}s{limit}", prefill_launch(tried)
+        yield from prefill_launches(case, multiprocessors)
         return
     chosen_splits = choose_splits(len(case.chunks), KV_HEADS, multiprocessors)
     chosen = (chosen_splits, choose_decode_config(HEAD_SIZE, ELEMENT_BYTES, chosen_splits))
@@ -173,6 +178,23 @@ def launches(case: Case, multiprocessors: int) -> Iterator[tuple[str, Callable[[
         yield label, decode_launch(config, splits)
 
 
+def prefill_launches(case: Case, multiprocessors: int) -> Iterator[tuple[str, Callable[[Problem], Any]]]:
+    """Like `launches`; a context in several sections with the first configurations only."""
+    tokens, longest = sum(tokens for _, tokens in case.chunks), max(tokens for _, tokens in case.chunks)
+    context = max(start + tokens for start, tokens in case.chunks)
+    chosen = (
+        choose_sections(tokens, context, HEADS, KV_HEADS, multiprocessors),
+        choose_prefill_config(HEAD_SIZE, ELEMENT_BYTES, longest * HEADS // KV_HEADS, (9, 0)),
+    )
+    for sections in case.sections:
+        for config in PREFILL_CONFIGS if sections == 1 else PREFILL_CONFIGS[:3]:
+            mark = " <- chosen" if (sections, config) == chosen else ""
+            limit = f" {config.max_registers}r" if config.max_registers else ""
+            parts = f" {sections} sections" if sections > 1 else ""
+            label = f"{config.rows} x {config.tile} {config.warps}w {config.stages}s{limit}{parts}{mark}"
+            yield label, prefill_launch(config, sections)
+
+
 def decode_launch(config: DecodeConfig, splits: int) -> Callable[[Problem], Any]:
     """Launch of `decode_attention` by a configuration."""
     return lambda each: decode_attention(
@@ -181,11 +203,11 @@ def decode_launch(config: DecodeConfig, splits: int) -> Callable[[Problem], Any]
     )  # fmt: skip
 
 
-def prefill_launch(config: PrefillConfig) -> Callable[[Problem], Any]:
+def prefill_launch(config: PrefillConfig, sections: int) -> Callable[[Problem], Any]:
     """Launch of `prefill_attention` by a configuration."""
     return lambda each: prefill_attention(
         each.queries, each.kv, each.tables, each.seats, each.offsets, each.starts, each.out,
-        scale=SCALE, max_tokens=each.longest, config=config,
+        scale=SCALE, max_tokens=each.longest, config=config, sections=sections, scratch=each.scratch,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
+from pagefleet_engine.kernels.attention_splits import SplitScratch, combine_splits, split_scratch, splits_at_once
 from pagefleet_engine.kernels.attention_tile import (
     NO_SCORE,
     PAGE,
@@ -37,25 +38,9 @@ class DecodeConfig:
     """The program that ends last adds up its sequence's splits; else a second kernel does."""
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeScratch:
-    """Where splits meet: `partials [rows, heads, head_size]`, `log_sums [rows, heads]`, `counters [sequences, heads]`.
-
-    `rows` is the largest batch x splits. The counters are zero between launches. One stream at a time.
-    """
-
-    partials: torch.Tensor
-    log_sums: torch.Tensor
-    counters: torch.Tensor
-
-
-def decode_scratch(sequences: int, rows: int, heads: int, head_size: int, device: torch.device) -> DecodeScratch:
+def decode_scratch(sequences: int, rows: int, heads: int, head_size: int, device: torch.device) -> SplitScratch:
     """Scratch for batches up to `sequences` with batch x splits up to `rows`."""
-    return DecodeScratch(
-        partials=torch.empty((rows, heads, head_size), dtype=torch.float32, device=device),
-        log_sums=torch.empty((rows, heads), dtype=torch.float32, device=device),
-        counters=torch.zeros((sequences, heads), dtype=torch.int32, device=device),
-    )
+    return split_scratch(sequences, rows, heads, head_size, device)
 
 
 def choose_splits(batch: int, kv_heads: int, multiprocessors: int) -> int:
@@ -69,42 +54,6 @@ def choose_decode_config(head_size: int, element_bytes: int, splits: int) -> Dec
     row_bytes = padded_head_size(head_size) * element_bytes
     tile = max(16, min(64, 16384 // row_bytes))
     return DecodeConfig(tile=tile, warps=4 if splits > 1 else 2, stages=3)
-
-
-@triton.jit
-def _combine(
-    partials: tl.tensor,
-    log_sums: tl.tensor,
-    out: tl.tensor,
-    first_row: tl.tensor,
-    active: tl.tensor,
-    heads: tl.tensor,
-    held: tl.tensor,
-    HEADS: tl.constexpr,
-    HEAD_SIZE: tl.constexpr,
-    PADDED_SIZE: tl.constexpr,
-    SPLITS: tl.constexpr,
-) -> None:
-    """Add up `active` splits of the query heads `heads [M]` (where `held`), and write them to `out`."""
-    dims = tl.arange(0, PADDED_SIZE)
-    splits = tl.arange(0, SPLITS)
-    sums = tl.load(
-        log_sums + (first_row + splits)[:, None] * HEADS + heads[None, :],
-        mask=(splits < active)[:, None] & held[None, :],
-        other=float("-inf"),
-        cache_modifier=".cg",
-    )
-    highest = tl.maximum(tl.max(sums, 0), NO_SCORE)
-    total = tl.sum(tl.exp2(sums - highest[None, :]), 0)
-    inside = held[:, None] & (dims[None, :] < HEAD_SIZE)
-    mixed = tl.zeros([heads.shape[0], PADDED_SIZE], dtype=tl.float32)
-    for split in tl.range(0, active, loop_unroll_factor=4):
-        row = first_row + split
-        log_sum = tl.load(log_sums + row * HEADS + heads, mask=held, other=float("-inf"), cache_modifier=".cg")
-        share = tl.exp2(log_sum - highest) / total
-        places = partials + (row.to(tl.int64) * HEADS + heads[:, None]) * HEAD_SIZE + dims[None, :]
-        mixed += share[:, None] * tl.load(places, mask=inside, other=0.0, cache_modifier=".cg")
-    tl.store(out + heads[:, None] * HEAD_SIZE + dims[None, :], mixed.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -144,6 +93,8 @@ def decode_kernel(
     TILE: tl.constexpr,
     SPLITS: tl.constexpr,
     FUSED: tl.constexpr,
+    GROUP_ROWS: tl.constexpr,
+    AT_ONCE: tl.constexpr,
     WINDOW: tl.constexpr,
     SOFT_CAP: tl.constexpr,
 ) -> None:
@@ -192,9 +143,9 @@ def decode_kernel(
                 counter = counters + sequence * KV_HEADS + kv_head
                 if tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu") == active - 1:
                     tl.store(counter, 0)
-                    _combine(
-                        partials, log_sums, out, sequence * SPLITS, active, heads, held,
-                        HEADS, HEAD_SIZE, PADDED_SIZE, SPLITS,
+                    combine_splits(
+                        partials, log_sums, out, sequence * SPLITS, active, kv_head * GROUP,
+                        HEADS, GROUP, GROUP_ROWS, HEAD_SIZE, PADDED_SIZE, SPLITS, AT_ONCE,
                     )  # fmt: skip
 
 
@@ -211,6 +162,7 @@ def combine_kernel(
     TILE: tl.constexpr,
     SPLITS: tl.constexpr,
     WINDOW: tl.constexpr,
+    AT_ONCE: tl.constexpr,
 ) -> None:
     """Add up one sequence's splits for one query head; grid [HEADS, batch]."""
     head = tl.program_id(0)
@@ -218,17 +170,10 @@ def combine_kernel(
     first, end, tiles = _share(tl.load(context_lengths + sequence), TILE, SPLITS, WINDOW)
     active = tl.cdiv(end - first, tiles)
     if active > 1:
-        dims = tl.arange(0, PADDED_SIZE)
-        splits = tl.arange(0, SPLITS)
-        rows = (sequence * SPLITS + splits) * HEADS + head
-        sums = tl.load(log_sums + rows, mask=splits < active, other=float("-inf"))
-        shares = tl.exp2(sums - tl.max(sums, 0))
-        shares = shares / tl.sum(shares, 0)
-        inside = (splits < active)[:, None] & (dims < HEAD_SIZE)[None, :]
-        parts = tl.load(partials + rows.to(tl.int64)[:, None] * HEAD_SIZE + dims[None, :], mask=inside, other=0.0)
-        mixed = tl.sum(shares[:, None] * parts, 0)
-        out += sequence.to(tl.int64) * out_stride + head * HEAD_SIZE
-        tl.store(out + dims, mixed.to(out.dtype.element_ty), mask=dims < HEAD_SIZE)
+        combine_splits(
+            partials, log_sums, out + sequence.to(tl.int64) * out_stride, sequence * SPLITS, active, head,
+            HEADS, 1, 1, HEAD_SIZE, PADDED_SIZE, SPLITS, AT_ONCE,
+        )  # fmt: skip
 
 
 def decode_attention(
@@ -241,7 +186,7 @@ def decode_attention(
     *,
     scale: float,
     splits: int,
-    scratch: DecodeScratch | None,
+    scratch: SplitScratch | None,
     window: int | None = None,
     soft_cap: float | None = None,
     config: DecodeConfig | None = None,
@@ -263,23 +208,26 @@ def decode_attention(
     partials, log_sums, counters = _places(scratch, batch, splits, kv_heads, out)
     score_scale, cap_scale = score_scales(scale, soft_cap)
     padded = padded_head_size(head_size)
+    group_rows = int(triton.next_power_of_2(heads // kv_heads))
     decode_kernel[(kv_heads, splits, batch)](
         queries, kv, block_tables, seats, context_lengths, out, partials, log_sums, counters,
         queries.stride(0), block_tables.stride(0), out.stride(0), score_scale, cap_scale,
         HEADS=heads, KV_HEADS=kv_heads, HEAD_SIZE=head_size, PADDED_SIZE=padded,
-        ROWS=max(16, triton.next_power_of_2(heads // kv_heads)), TILE=chosen.tile, SPLITS=splits, FUSED=chosen.fused,
-        WINDOW=window or 0, SOFT_CAP=soft_cap is not None, num_warps=chosen.warps, num_stages=chosen.stages,
+        ROWS=max(16, group_rows), TILE=chosen.tile, SPLITS=splits, FUSED=chosen.fused,
+        GROUP_ROWS=group_rows, AT_ONCE=splits_at_once(splits, group_rows, padded), WINDOW=window or 0,
+        SOFT_CAP=soft_cap is not None, num_warps=chosen.warps, num_stages=chosen.stages,
     )  # fmt: skip
     if splits > 1 and not chosen.fused:
         combine_kernel[(heads, batch)](
             context_lengths, out, partials, log_sums, out.stride(0), HEADS=heads, HEAD_SIZE=head_size,
-            PADDED_SIZE=padded, TILE=chosen.tile, SPLITS=splits, WINDOW=window or 0, num_warps=2,
+            PADDED_SIZE=padded, TILE=chosen.tile, SPLITS=splits, WINDOW=window or 0,
+            AT_ONCE=splits_at_once(splits, 1, padded), num_warps=4,
         )  # fmt: skip
     return out
 
 
 def _places(
-    scratch: DecodeScratch | None, batch: int, splits: int, kv_heads: int, out: torch.Tensor
+    scratch: SplitScratch | None, batch: int, splits: int, kv_heads: int, out: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The scratch's tensors, large enough; with one split nothing is written and `out` stands for them."""
     if scratch is None or splits == 1:

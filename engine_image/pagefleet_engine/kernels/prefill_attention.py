@@ -6,12 +6,13 @@ have one size for a head size: a row's result is the same bits wherever its prom
 a chunk of one token.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
 import triton.language as tl
 
+from pagefleet_engine.kernels.attention_splits import SplitScratch, combine_splits, splits_at_once
 from pagefleet_engine.kernels.attention_tile import (
     NO_SCORE,
     PAGE,
@@ -23,6 +24,7 @@ from pagefleet_engine.kernels.attention_tile import (
 )
 
 SEARCHED_AT_ONCE = tl.constexpr(128)
+MIN_SECTION_TOKENS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +41,30 @@ class PrefillConfig:
 def choose_prefill_config(head_size: int, element_bytes: int, rows: int, capability: tuple[int, int]) -> PrefillConfig:
     """The configuration for chunks of at most `rows` (tokens x query heads of a KV head) each.
 
-    The tile depends on the head's size and the device alone, never on `rows`.
+    The tile depends on the head's size and the device alone, never on `rows`, and so do the warps that share a row.
     """
-    row_bytes = padded_head_size(head_size) * element_bytes
-    large_memory = capability in ((8, 0), (8, 7)) or capability[0] in (9, 10, 11)
-    tile = max(16, min(64, (16384 if large_memory else 8192) // row_bytes))
-    wide = row_bytes > 256
-    if rows <= 64 or wide:
-        return PrefillConfig(rows=64, tile=tile, warps=4, stages=2)
-    return PrefillConfig(rows=128, tile=tile, warps=8, stages=3 if large_memory else 2)
+    padded = padded_head_size(head_size)
+    if element_bytes == 4:
+        # Exact float32 has no tensor cores: everything lies in registers.
+        return PrefillConfig(rows=32, tile=32, warps=4, stages=1)
+    if capability[0] >= 9 and capability[0] != 12:
+        small = PrefillConfig(rows=64, tile=128, warps=4, stages=2)
+        large = PrefillConfig(rows=128, tile=128, warps=8, stages=2)
+        if padded <= 64:
+            small, large = replace(small, tile=64, stages=3), replace(large, tile=64, stages=3)
+        if padded > 128:
+            small = large = replace(large, tile=64)
+    else:
+        small = PrefillConfig(rows=64, tile=64 if padded <= 128 else 32, warps=4, stages=2)
+        large = replace(small, rows=128, warps=8)
+    return small if rows <= small.rows else large
+
+
+def choose_sections(tokens: int, max_context: int, heads: int, kv_heads: int, multiprocessors: int) -> int:
+    """Sections in which few rows after a long context fill the GPU; 1 for the rest. A power of two, at most 16."""
+    programs = max(1, tokens * heads // kv_heads // 128) * kv_heads
+    wanted = min(multiprocessors // programs, max_context // MIN_SECTION_TOKENS, 16)
+    return 1 << (wanted.bit_length() - 1) if wanted > 1 else 1
 
 
 @triton.jit
@@ -73,6 +90,7 @@ def prefill_kernel(
     token_offsets: tl.tensor,
     starts: tl.tensor,
     out: tl.tensor,
+    log_sums: tl.tensor,
     sequences: tl.tensor,
     query_stride: tl.tensor,
     table_stride: tl.tensor,
@@ -85,10 +103,14 @@ def prefill_kernel(
     PADDED_SIZE: tl.constexpr,
     ROWS: tl.constexpr,
     TILE: tl.constexpr,
+    SECTIONS: tl.constexpr,
     WINDOW: tl.constexpr,
     SOFT_CAP: tl.constexpr,
 ) -> None:
-    """One tile of a chunk's tokens for one KV head; grid [KV_HEADS, tiles], the longest rows first."""
+    """A tile of a chunk's tokens, one KV head, one section of the context; grid [KV_HEADS, tiles, SECTIONS].
+
+    The longest rows go first. With several sections `out` is float32 rows token x SECTIONS + section.
+    """
     GROUP: tl.constexpr = HEADS // KV_HEADS
     TOKENS: tl.constexpr = ROWS // GROUP
     kv_head = tl.program_id(0)
@@ -120,33 +142,64 @@ def prefill_kernel(
     full_begin = 0
     full_end = (start + first_token + 1) // TILE
     end = last // TILE + 1
-    begin = 0
-    if WINDOW > 0:
-        begin = tl.maximum(start + first_token - WINDOW + 1, 0) // TILE
-    blocks = tile_blocks(table, begin, last, TILE)
+    lo = 0
     if WINDOW > 0:
         full_begin = tl.minimum(tl.cdiv(tl.maximum(last - WINDOW + 1, 0), TILE), end)
         full_end = tl.maximum(full_end, full_begin)
-        for tile in tl.range(begin, full_begin):
+        lo = tl.maximum(start + first_token - WINDOW + 1, 0) // TILE
+    hi = end
+    if SECTIONS > 1:
+        share = tl.cdiv(end - lo, SECTIONS)
+        lo += tl.program_id(2) * share
+        hi = tl.minimum(lo + share, end)
+    blocks = tile_blocks(table, lo, last, TILE)
+    if WINDOW > 0:
+        for tile in tl.range(lo, tl.minimum(full_begin, hi)):
             blocks, highest, total, weighted = attend_tile(
                 query, positions, keys, table, tile, blocks, last,
-            score_scale, cap_scale, highest, total, weighted,
+                score_scale, cap_scale, highest, total, weighted,
                 KV_HEADS, HEAD_SIZE, PADDED_SIZE, TILE, WINDOW, SOFT_CAP, True,
             )  # fmt: skip
-    for tile in tl.range(full_begin, full_end):
+    for tile in tl.range(tl.maximum(full_begin, lo), tl.minimum(full_end, hi)):
         blocks, highest, total, weighted = attend_tile(
             query, positions, keys, table, tile, blocks, last,
             score_scale, cap_scale, highest, total, weighted,
             KV_HEADS, HEAD_SIZE, PADDED_SIZE, TILE, WINDOW, SOFT_CAP, False,
         )  # fmt: skip
-    for tile in tl.range(full_end, end):
+    for tile in tl.range(tl.maximum(full_end, lo), hi):
         blocks, highest, total, weighted = attend_tile(
             query, positions, keys, table, tile, blocks, last,
             score_scale, cap_scale, highest, total, weighted,
             KV_HEADS, HEAD_SIZE, PADDED_SIZE, TILE, WINDOW, SOFT_CAP, True,
         )  # fmt: skip
+    if SECTIONS > 1:
+        # A row may see nothing of a section: within a window, or after its own position.
+        log_sum = tl.where(total > 0.0, highest + tl.log2(total), float("-inf"))
+        total = tl.where(total > 0.0, total, 1.0)
+        row = row * SECTIONS + tl.program_id(2)
+        tl.store(log_sums + row * HEADS + heads, log_sum, mask=held)
     mean = weighted / total[:, None]
     tl.store(out + row[:, None] * out_stride + places, mean.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def sections_kernel(
+    partials: tl.tensor,
+    log_sums: tl.tensor,
+    out: tl.tensor,
+    out_stride: tl.tensor,
+    HEADS: tl.constexpr,
+    HEAD_SIZE: tl.constexpr,
+    PADDED_SIZE: tl.constexpr,
+    SECTIONS: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+) -> None:
+    """Add up the sections of one row and head; grid [HEADS, rows]."""
+    row = tl.program_id(1).to(tl.int64)
+    combine_splits(
+        partials, log_sums, out + row * out_stride, row * SECTIONS, SECTIONS, tl.program_id(0),
+        HEADS, 1, 1, HEAD_SIZE, PADDED_SIZE, SECTIONS, AT_ONCE,
+    )  # fmt: skip
 
 
 def prefill_attention(
@@ -162,6 +215,8 @@ def prefill_attention(
     max_tokens: int,
     window: int | None = None,
     soft_cap: float | None = None,
+    sections: int = 1,
+    scratch: SplitScratch | None = None,
     config: PrefillConfig | None = None,
 ) -> torch.Tensor:
     """Write each chunk's causal attention over its own pages to `out [tokens, heads, head_size]`, and return it.
@@ -169,8 +224,10 @@ def prefill_attention(
     Chunk i is the rows `token_offsets[i]` .. `token_offsets[i + 1]` (int32 `[n + 1]`) of `queries`, at positions
     from `starts[i]` (int32) on; `max_tokens` is at least the longest chunk's. `kv [blocks, 2, kv_heads, 16,
     head_size]` holds the chunk's keys and values already; `seats [n]` (int32) names rows of `block_tables` (int32).
-    `queries` and `out` may be views of wider rows; rows outside the chunks stay as they are. `window` and
-    `soft_cap` as in `decode_attention`. Raises ValueError for shapes that do not belong together.
+    `queries` and `out` may be views of wider rows; rows outside the chunks stay as they are (with one section; with
+    more they are undefined). `window` and `soft_cap` as in `decode_attention`. With `sections` > 1 (a power of two,
+    and `scratch` for tokens x sections rows) each row's context is computed in so many parts: for short chunks after
+    a long context, and not the same bits as in one. Raises ValueError for shapes that do not belong together.
     """
     check_heads(queries, kv, out)
     tokens, heads, head_size = queries.shape
@@ -181,15 +238,26 @@ def prefill_attention(
     )
     if group > chosen.rows:
         raise ValueError(f"{group} query heads for a KV head: at most {chosen.rows}")
+    if sections & (sections - 1) or sections < 1 or (sections > 1 and scratch is None):
+        raise ValueError(f"{sections} sections: a power of two, with scratch")
+    partials, log_sums = (out, out) if scratch is None or sections == 1 else (scratch.partials, scratch.log_sums)
+    if sections > 1 and partials.shape[0] < tokens * sections:
+        raise ValueError(f"scratch of {partials.shape[0]} rows for {tokens} tokens x {sections} sections")
     score_scale, cap_scale = score_scales(scale, soft_cap)
+    padded = padded_head_size(head_size)
     limits = {} if chosen.max_registers is None else {"maxnreg": chosen.max_registers}
-    prefill_kernel[(kv_heads, tokens // (chosen.rows // group) + sequences)](
-        queries, kv, block_tables, seats, token_offsets, starts, out, sequences,
-        queries.stride(0), block_tables.stride(0), out.stride(0), score_scale, cap_scale,
-        HEADS=heads, KV_HEADS=kv_heads, HEAD_SIZE=head_size, PADDED_SIZE=padded_head_size(head_size),
-        ROWS=chosen.rows, TILE=chosen.tile, WINDOW=window or 0, SOFT_CAP=soft_cap is not None,
+    prefill_kernel[(kv_heads, tokens // (chosen.rows // group) + sequences, sections)](
+        queries, kv, block_tables, seats, token_offsets, starts, partials, log_sums, sequences,
+        queries.stride(0), block_tables.stride(0), partials.stride(0), score_scale, cap_scale,
+        HEADS=heads, KV_HEADS=kv_heads, HEAD_SIZE=head_size, PADDED_SIZE=padded, ROWS=chosen.rows, TILE=chosen.tile,
+        SECTIONS=sections, WINDOW=window or 0, SOFT_CAP=soft_cap is not None,
         num_warps=chosen.warps, num_stages=chosen.stages, **limits,
     )  # fmt: skip
+    if sections > 1:
+        sections_kernel[(heads, tokens)](
+            partials, log_sums, out, out.stride(0), HEADS=heads, HEAD_SIZE=head_size, PADDED_SIZE=padded,
+            SECTIONS=sections, AT_ONCE=splits_at_once(sections, 1, padded), num_warps=2,
+        )  # fmt: skip
     return out
 
 

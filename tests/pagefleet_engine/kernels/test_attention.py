@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 import torch
 
+from pagefleet_engine.kernels.attention_splits import split_scratch
 from pagefleet_engine.kernels.decode_attention import (
     DecodeConfig,
     choose_splits,
     decode_attention,
     decode_scratch,
 )
-from pagefleet_engine.kernels.prefill_attention import PrefillConfig, prefill_attention
+from pagefleet_engine.kernels.prefill_attention import PrefillConfig, choose_sections, prefill_attention
 from tests.pagefleet_engine.kernels.attention_cases import (
     Heads,
     Kind,
@@ -84,26 +85,40 @@ def test_a_sequence_without_tokens_gets_zeros(device: str, splits: int) -> None:
 @kinds
 def test_prefill_is_causal_attention_over_a_chunks_own_pages(device: str, kind: Kind) -> None:
     torch.manual_seed(1)
-    chunks = [(0, 5), (3, 1), (40, 30), (0, 0), (17, 16), (0, 33)]
-    found, queries, held, offsets = prefilled(kind, device, chunks, PrefillConfig(32, 16, 4, 2))
+    assert_prefills(kind, device, [(0, 5), (3, 1), (40, 30), (0, 0), (17, 16), (0, 33)], 1)
+
+
+@pytest.mark.parametrize("kind", [KINDS["no power of two"], KINDS["window of one"], KINDS["window and cap"]])
+def test_a_context_in_sections_adds_up(device: str, kind: Kind) -> None:
+    torch.manual_seed(1)
+    assert_prefills(kind, device, [(40, 10), (0, 0), (17, 1), (0, 20)], 4)
+
+
+def assert_prefills(kind: Kind, device: str, chunks: list[tuple[int, int]], sections: int) -> None:
+    found, queries, held, offsets = prefilled(kind, device, chunks, PrefillConfig(32, 16, 4, 2), sections)
     for i, (start, tokens) in enumerate(chunks):
         rows = slice(offsets[i], offsets[i] + tokens)
         if tokens:
             wanted = attention(queries[rows], held, i, start, 0.2, kind.window, kind.soft_cap)
             assert_attends(found[rows], wanted)
-    assert found[offsets[-1] :].isnan().all(), "rows outside the chunks stay as they are"
+    if sections == 1:
+        assert found[offsets[-1] :].isnan().all(), "rows outside the chunks stay as they are"
 
 
 def prefilled(
-    kind: Kind, device: str, chunks: list[tuple[int, int]], config: PrefillConfig | None
+    kind: Kind, device: str, chunks: list[tuple[int, int]], config: PrefillConfig, sections: int = 1
 ) -> tuple[torch.Tensor, torch.Tensor, Memory, list[int]]:
     held = memory(kind.heads, [start + tokens for start, tokens in chunks], kind.dtype, device)
     offsets = torch.tensor([0] + [tokens for _, tokens in chunks], dtype=torch.int32, device=device).cumsum(0).int()
     queries = packed_queries(kind.heads, int(offsets[-1]) + 3, kind.dtype, device)
     starts = torch.tensor([start for start, _ in chunks], dtype=torch.int32, device=device)
+    scratch = split_scratch(0, len(queries) * sections, kind.heads.queries, kind.heads.size, queries.device)
+    scratch.partials.fill_(float("nan"))
+    scratch.log_sums.fill_(float("nan"))
     out = prefill_attention(
         queries, held.kv, held.tables, held.seats, offsets, starts, unwritten(queries), scale=0.2,
         max_tokens=max(tokens for _, tokens in chunks), window=kind.window, soft_cap=kind.soft_cap, config=config,
+        sections=sections, scratch=scratch,
     )  # fmt: skip
     return out, queries, held, offsets.tolist()
 
@@ -146,6 +161,14 @@ def cut(kind: Kind, held: Memory, queries: torch.Tensor, cuts: list[int]) -> tor
 )
 def test_splits_fill_the_multiprocessors(batch: int, kv_heads: int, splits: int) -> None:
     assert choose_splits(batch, kv_heads, 132) == splits
+
+
+@pytest.mark.parametrize(
+    ("tokens", "max_context", "sections"),
+    [(64, 32_768, 8), (256, 32_768, 2), (512, 32_768, 1), (1, 131_072, 16), (64, 3000, 2), (64, 1500, 1)],
+)
+def test_few_rows_after_a_long_context_are_split(tokens: int, max_context: int, sections: int) -> None:
+    assert choose_sections(tokens, max_context, 32, 8, 132) == sections
 
 
 @pytest.mark.parametrize(

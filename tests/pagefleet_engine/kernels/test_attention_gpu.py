@@ -7,6 +7,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pagefleet_engine.kernels.attention_splits import split_scratch
 from pagefleet_engine.kernels.decode_attention import decode_attention, decode_scratch
 from pagefleet_engine.kernels.prefill_attention import prefill_attention
 from tests.pagefleet_engine.kernels.attention_cases import (
@@ -71,23 +72,31 @@ def test_decode_is_attention_over_any_context(kind: Kind, lengths: list[int], sp
         assert_attends(found[i : i + 1], wanted)
 
 
-def chunked(kind: Kind, held: Memory, queries: torch.Tensor, chunks: list[tuple[int, int]]) -> torch.Tensor:
+def chunked(
+    kind: Kind, held: Memory, queries: torch.Tensor, chunks: list[tuple[int, int]], sections: int = 1
+) -> torch.Tensor:
+    rows = len(queries) * sections if sections > 1 else 0
     offsets = torch.tensor([0, *accumulate(tokens for _, tokens in chunks)], dtype=torch.int32, device="cuda")
     starts = torch.tensor([start for start, _ in chunks], dtype=torch.int32, device="cuda")
     return prefill_attention(
         queries, held.kv, held.tables, held.seats, offsets, starts, unwritten(queries),
         scale=kind.heads.size**-0.5, max_tokens=max(tokens for _, tokens in chunks),
-        window=kind.window, soft_cap=kind.soft_cap,
+        window=kind.window, soft_cap=kind.soft_cap, sections=sections,
+        scratch=split_scratch(0, rows, kind.heads.queries, kind.heads.size, queries.device),
     )  # fmt: skip
 
 
 @by_machine
-@given(kind=st.sampled_from(KINDS), chunks=st.lists(st.tuples(st.integers(0, 2000), LENGTHS), min_size=1, max_size=6))
-def test_prefill_is_causal_attention_over_any_chunks(kind: Kind, chunks: list[tuple[int, int]]) -> None:
+@given(
+    kind=st.sampled_from(KINDS),
+    chunks=st.lists(st.tuples(st.integers(0, 2000), LENGTHS), min_size=1, max_size=6),
+    sections=st.sampled_from([1, 1, 8]),
+)
+def test_prefill_is_causal_attention_over_any_chunks(kind: Kind, chunks: list[tuple[int, int]], sections: int) -> None:
     torch.manual_seed(len(chunks))
     held = memory(kind.heads, [start + tokens for start, tokens in chunks], kind.dtype, "cuda")
     queries = packed_queries(kind.heads, sum(tokens for _, tokens in chunks), kind.dtype, "cuda")
-    found = chunked(kind, held, queries, chunks)
+    found = chunked(kind, held, queries, chunks, sections)
     ends = list(accumulate(tokens for _, tokens in chunks))
     for i, ((start, tokens), end) in enumerate(zip(chunks, ends, strict=True)):
         rows = slice(end - tokens, end)
