@@ -56,9 +56,10 @@ class Serving:
                 self._serve([work for work in rest if cache or work in {START, *PREFIXES}], cache, found)
             except Exception as error:  # a server that does not start, or dies, ends its own works alone
                 told = {row["work"] for row in self.results.rows()}
-                for work in rest if cache else ():
-                    if work not in told and work not in PREFIXES:
+                for work in rest:
+                    if work not in told:
                         self.results.fail(work, error)
+                return
         for work in rest:
             if work in PREFIXES:
                 self.results.measure(work, lambda work=work: self._prefix(work, found))  # type: ignore[misc]
