@@ -25,7 +25,7 @@ from pagefleet_engine.wire import StepReport, Submit
 RUNNING = 256
 MANY_RUNNING = 512
 PROMPT_TOKENS = 1024
-NUM_BLOCKS = 40_000
+NUM_BLOCKS = 55_600
 STEPS = 200
 ROUNDS = 5
 
