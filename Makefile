@@ -13,7 +13,7 @@ LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url 
 
 .PHONY: help
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(SETUP) ## Make .venv with everything pinned by hash (about 6 GB, most of it torch)
@@ -67,15 +67,16 @@ cluster: setup ## Start a real Kubernetes with two nodes on this machine
 	@$(RUN) e2e.cluster up
 
 .PHONY: cluster-stop
-cluster-stop: setup ## Stop it and leave nothing behind
-	@$(RUN) e2e.cluster down
+cluster-stop: ## Stop it and leave nothing behind
+	@$(or $(wildcard $(BIN)/python),$(PYTHON)) -m e2e.cluster down
 
 .PHONY: demo
 demo: setup ## Everything from nothing: cluster, images, chart, a chat answer, autoscaling under load
 	@$(RUN) e2e.demo up
 
 .PHONY: demo-stop
-demo-stop: setup ## Stop the demo and leave nothing behind
+demo-stop: ## Stop the demo and leave nothing behind
+	@test -x $(BIN)/python || $(MAKE) setup
 	@$(RUN) e2e.demo down
 
 .PHONY: test
@@ -92,6 +93,11 @@ test-apiserver:
 	@$(RUN) pytest tests -m "apiserver and not torch" --durations=5
 test-stories:
 	@$(RUN) pytest e2e --durations=10
+
+.PHONY: test-own-cluster
+test-own-cluster: setup ## The demo on a cluster and a registry that are there already (minutes; no part of test)
+	@$(RUN) e2e.cluster prepare
+	@$(RUN) pytest e2e/own_cluster_story.py --capture=no
 
 .PHONY: clean
 clean: ## Remove what make made here (not the caches of compiled binaries and images)
