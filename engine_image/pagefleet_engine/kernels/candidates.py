@@ -1,16 +1,11 @@
-"""Penalties, top-k, top-p and min-p, and log-probabilities, in torch operations that never wait for the GPU."""
+"""What some requests want beside a plain draw: penalties, cuts and log-probabilities; nothing waits for the GPU."""
 
 from typing import NamedTuple
 
 import torch
 
+from pagefleet_engine.kernels.cuts import restrict
 from pagefleet_engine.kernels.sampling import sample
-from pagefleet_engine.steps import MIN_TEMPERATURE
-
-_ROWS_AT_ONCE = 32
-"""Bounds the memory of a sort: a row of 131,072 tokens takes about 5 MB."""
-_ROUNDING = 1e-9
-"""Relative slack in comparing sums of the same weights that were added in another order."""
 
 
 class Logprobs(NamedTuple):
@@ -40,45 +35,6 @@ def penalise_(
     logits.sub_(counts * frequency[:, None]).sub_(answered * presence[:, None])
 
 
-def restrict(
-    logits: torch.Tensor,
-    temperature: torch.Tensor,
-    top_k: torch.Tensor,
-    top_p: torch.Tensor,
-    min_p: torch.Tensor,
-) -> torch.Tensor:
-    """A copy of `logits` [rows, vocab] float32 with -inf for the tokens that are cut off.
-
-    By temperature-scaled likelihood: min-p, then top-k, then top-p over what they kept; of equal tokens the
-    lower ids are kept. All parameters are [rows]; a `top_k` of 0, a `top_p` of 1 and a `min_p` of 0 cut nothing.
-    The likeliest token always stays.
-    """
-    parameters = (logits, temperature, top_k, top_p, min_p)
-    pieces = zip(*(tensor.split(_ROWS_AT_ONCE) for tensor in parameters), strict=True)
-    return torch.cat([_restricted(*piece) for piece in pieces])
-
-
-def _restricted(
-    logits: torch.Tensor,
-    temperature: torch.Tensor,
-    top_k: torch.Tensor,
-    top_p: torch.Tensor,
-    min_p: torch.Tensor,
-) -> torch.Tensor:
-    vocab = logits.shape[-1]
-    ordered, order = logits.sort(dim=-1, descending=True, stable=True)
-    scaled = (ordered - ordered[:, :1]) / temperature.clamp(min=MIN_TEMPERATURE)[:, None]
-    kept = scaled >= min_p.log()[:, None]
-    ranks = torch.arange(vocab, device=logits.device)
-    kept &= ranks < torch.where(top_k > 0, top_k, vocab)[:, None]
-    weights = scaled.exp_().masked_fill_(~kept, 0.0).double()
-    reached = weights.cumsum(-1)
-    goal = torch.where(top_p >= 1, torch.inf, top_p.double() * reached[:, -1] * (1 - _ROUNDING))
-    kept &= reached.sub_(weights) < goal[:, None]
-    kept[:, 0] = True
-    return torch.empty_like(logits).scatter_(1, order, ordered.masked_fill_(~kept, -torch.inf))
-
-
 def restricted_sample(
     logits_rows: torch.Tensor,
     temperature: torch.Tensor,
@@ -88,7 +44,7 @@ def restricted_sample(
     seeds: torch.Tensor,
     positions: torch.Tensor,
 ) -> torch.Tensor:
-    """The next token of each row, int32, among what `restrict` keeps; drawn as `sampling.sample` draws.
+    """The next token of each row, int32, among what `cuts.restrict` keeps; drawn as `sampling.sample` draws.
 
     Where nothing is cut the token is the same as `sample`'s. A row that cannot be drawn from gives the
     vocabulary's size.

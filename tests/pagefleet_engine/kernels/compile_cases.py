@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from pagefleet_engine.kernels import activation, gemv, grouped_gemm, invariant_gemm, norm, rope, sampling
+from pagefleet_engine.kernels import activation, cuts, gemv, grouped_gemm, invariant_gemm, norm, rope, sampling
 from tests.pagefleet_engine.kernels.compiling import report
 
 WIDTH = 4096
@@ -42,6 +42,8 @@ def draws() -> None:
     for rows in (1, 64):
         seeds = integers(rows, dtype=torch.int64)
         sampling.sample(half(rows, 128256), torch.empty(rows), seeds, integers(rows), integers(rows))
+    row = torch.empty(2)
+    cuts.restrict(torch.empty(2, 128256), row, row.int(), row, row)
 
 
 def layers_of_few_rows() -> None:

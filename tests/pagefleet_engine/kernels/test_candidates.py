@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from pagefleet_engine.kernels.candidates import penalise_, restrict, restricted_sample, token_logprobs
+from pagefleet_engine.kernels.candidates import penalise_, restricted_sample, token_logprobs
+from pagefleet_engine.kernels.cuts import restrict
 from pagefleet_engine.kernels.sampling import sample
 
 pytestmark = pytest.mark.torch
@@ -29,7 +30,7 @@ def kept_ids(row: list[float], temperature: float, top_k: int, top_p: float, min
     total, reached = sum(weights[token] for token in order), 0.0
     kept: set[int] = set()
     for token in order:
-        if not kept or top_p >= 1 or reached < top_p * total * (1 - 1e-9):
+        if not kept or top_p >= 1 or reached < top_p * total * (1 - 1e-6):
             kept.add(token)
         reached += weights[token]
     return kept
@@ -57,12 +58,40 @@ def test_rows_keep_what_their_own_cuts_allow(device: str, temperature: float) ->
 
 def test_many_rows_are_cut_as_each_alone(device: str) -> None:
     torch.manual_seed(2)
-    logits = torch.randn(70, 50, device=device)
-    heat, cuts = torch.ones(70, device=device), tensors([CUTS[row % len(CUTS)] for row in range(70)], device)
+    logits = torch.randn(len(CUTS), 50, device=device)
+    heat, cuts = torch.ones(len(CUTS), device=device), tensors(CUTS, device)
     together = restrict(logits, heat, *cuts)
-    for row in range(70):
+    for row in range(len(CUTS)):
         alone = restrict(logits[row : row + 1], heat[:1], *(cut[row : row + 1] for cut in cuts))
         assert torch.equal(alone[0], together[row])
+
+
+def test_equal_logits_are_kept_in_order_across_a_programs_passes(device: str) -> None:
+    logits = torch.zeros(2, 9000, device=device)
+    logits[:, 8999] = 1.0
+    found = restrict(logits, torch.ones(2, device=device), *tensors([(8500, 1.0, 0.0), (0, 0.5, 0.0)], device))
+    assert found[0].isfinite().nonzero()[:, 0].tolist() == [*range(8499), 8999]
+    half = math.ceil(0.5 * (1 - 1e-6) * (8999 + math.e) - math.e)
+    kept = found[1].isfinite().nonzero()[:, 0].tolist()
+    assert kept == [*range(len(kept) - 1), 8999]
+    assert abs(len(kept) - 1 - half) <= 1
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("cut", [(50, 1.0, 0.0), (0, 0.9, 0.0), (0, 0.999, 0.0), (100, 0.8, 0.0), (0, 1.0, 0.05)])
+def test_a_whole_vocabulary_is_cut_as_by_sorting(device: str, cut: tuple[int, float, float]) -> None:
+    torch.manual_seed(4)
+    logits = (torch.randn(40, 128256, device=device) * 3).bfloat16().float()
+    found = restrict(logits, torch.full((40,), 0.8, device=device), *tensors([cut] * 40, device)).isfinite()
+    ordered, order = logits.sort(descending=True, stable=True)
+    weights = ((ordered - ordered[:, :1]).double() / 0.8).exp()
+    weights[:, cut[0] or 128256 :] = 0.0
+    weights[weights < cut[2]] = 0.0
+    before = weights.cumsum(-1) - weights
+    goal = cut[1] * weights.sum(-1, keepdim=True) if cut[1] < 1 else torch.inf
+    wanted = torch.zeros_like(found).scatter_(1, order, (weights > 0) & (before < goal))
+    wrong = (found != wanted).sum(-1)
+    assert int(wrong.max()) <= (2 if cut[1] < 1 else 0)
 
 
 def test_nothing_cut_draws_the_same_token_as_the_plain_sampler(device: str) -> None:
@@ -78,10 +107,10 @@ def test_nothing_cut_draws_the_same_token_as_the_plain_sampler(device: str) -> N
 
 
 def test_only_kept_tokens_are_drawn(device: str) -> None:
-    logits = torch.randn(1, 40, device=device).expand(40, 40).contiguous()
-    cuts, heat = tensors([(5, 0.9, 0.0)] * 40, device), torch.full((40,), 1.5, device=device)
-    positions = torch.zeros(40, dtype=torch.int32, device=device)
-    found = restricted_sample(logits, heat, *cuts, torch.arange(40, device=device), positions)
+    logits = torch.randn(1, 40, device=device).expand(15, 40).contiguous()
+    cuts, heat = tensors([(5, 0.9, 0.0)] * 15, device), torch.full((15,), 1.5, device=device)
+    positions = torch.zeros(15, dtype=torch.int32, device=device)
+    found = restricted_sample(logits, heat, *cuts, torch.arange(15, device=device), positions)
     allowed = kept_ids(logits[0].tolist(), 1.5, 5, 0.9, 0.0)
     assert set(found.tolist()) <= allowed
     assert len(set(found.tolist())) > 1
