@@ -50,7 +50,8 @@ class CoreLoop:
         self._clock = clock
         self._progressed_at_s = self._told_at_s = self._step_ended_at_s = clock()
         self._flight: _Flight | None = None
-        self._idle_work_left = True
+        self._resting = False
+        """Idle, and more idle work waits: it goes on as long as nobody asks for anything."""
         self._blocks_leaked = 0
         self._checked = True
 
@@ -62,8 +63,9 @@ class CoreLoop:
     def turn(self) -> None:
         """Hear what there is, take in one step if anybody can run, tell what came of it."""
         idle = self._flight is None and not self._scheduler.has_work
-        waits = idle and not self._idle_work_left
+        waits = idle and not self._resting
         messages = self._channel.receive(HEARTBEAT_INTERVAL_S if waits else 0.0)
+        self._resting = False
         for message in messages:
             self._hear(message)
         if idle and not messages:
@@ -143,10 +145,10 @@ class CoreLoop:
         self._channel.send(StepReport(events=self._scheduler.drain_events(), status=self._status(now_s), times=times))
 
     def _rest(self) -> None:
-        """Nobody has asked for anything: compare the KV books once after work has ended, do what could wait."""
+        """For a while nobody has asked for anything: compare the KV books once, do a piece of what could wait."""
         if not self._checked:
             self._check()
-        self._idle_work_left = self._runner.idle_work()
+        self._resting = self._runner.idle_work()
 
     def _check(self) -> None:
         self._checked = True

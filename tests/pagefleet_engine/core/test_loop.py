@@ -3,13 +3,14 @@
 import logging
 import random
 import socket
+import time
 from collections.abc import Iterator, Sequence
 
 import pytest
 
 from pagefleet_engine.core.channel import ChannelClosed, CoreChannel
 from pagefleet_engine.core.containment import BROKEN_IN_A_ROW_LIMIT
-from pagefleet_engine.core.loop import CoreLoop
+from pagefleet_engine.core.loop import HEARTBEAT_INTERVAL_S, CoreLoop
 from pagefleet_engine.scheduler.admission import Capacity
 from pagefleet_engine.scheduler.fcfs import Scheduler
 from pagefleet_engine.steps import Pending, Progress, RunnerBroken, SequenceResult, StepPlan, no_progress
@@ -32,7 +33,12 @@ class FaultyRunner(ChainRunner):
         self.swallowed: set[int] = set()
         self.parts = 0
         self.launch_faults = 0
+        self.idle_pieces = 0
         self.executed = 0
+
+    def idle_work(self) -> bool:
+        self.idle_pieces = max(self.idle_pieces - 1, 0)
+        return self.idle_pieces > 0
 
     def launch(self, plan: StepPlan, progress: Progress = no_progress) -> Pending:
         if self.launch_faults:
@@ -137,6 +143,20 @@ def test_an_idle_loop_sends_heartbeats_and_grows_older(desk: Desk) -> None:
     assert first.status is not None
     assert second.status is not None
     assert second.status.seconds_since_last_step > first.status.seconds_since_last_step > 0
+
+
+def test_idle_work_begins_after_a_while_of_silence_and_goes_on_until_somebody_asks(desk: Desk) -> None:
+    desk.runner.idle_pieces = 5
+    desk.api.say(submit(1, [1], 1))
+    desk.turn()
+    assert desk.runner.idle_pieces == 5
+    begin = time.monotonic()
+    desk.turns(3)
+    assert HEARTBEAT_INTERVAL_S <= time.monotonic() - begin < 2 * HEARTBEAT_INTERVAL_S
+    assert desk.runner.idle_pieces == 2
+    desk.api.say(submit(2, [1], 1))
+    desk.turn()
+    assert desk.runner.idle_pieces == 2
 
 
 def test_nothing_waits_any_more_when_those_waiting_were_aborted(desk: Desk) -> None:
