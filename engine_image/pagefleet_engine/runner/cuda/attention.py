@@ -9,7 +9,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pagefleet_engine.kernels.decode_attention import choose_splits, decode_attention, decode_scratch
-from pagefleet_engine.kernels.prefill_attention import prefill_attention
+from pagefleet_engine.kernels.prefill_attention import choose_sections, prefill_attention
 from pagefleet_engine.models.config import ModelConfig
 
 DENSE_MIN_TOKENS = 512
@@ -35,6 +35,7 @@ class PagedChunks:
     token_offsets: torch.Tensor
     starts: torch.Tensor
     longest: int
+    max_context: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ class Attention:
         self.dense_allowed = plain and not batch_invariant and torch.cuda.get_device_capability(device) >= (9, 0)
         """Whether whole prompts may go to cuDNN."""
         split_rows = max(rows * self._splits(rows) for rows in range(1, max_decodes + 1))
+        # chunks are cut into sections only while all rows together fill the GPU once
+        split_rows = max(split_rows, 2 * self._multiprocessors * 128 // config.heads, 512)
         self._scratch = decode_scratch(max_decodes, split_rows, config.heads, config.head_size, device)
 
     def _splits(self, decodes: int) -> int:
@@ -115,18 +118,21 @@ class Attention:
         rows = step.decode_rows
         offsets = torch.arange(rows + 1, dtype=torch.int32, device=queries.device)
         starts = step.context_lengths - 1
-        chunks = PagedChunks(0, rows, step.seats, offsets, starts, longest=1)
+        chunks = PagedChunks(0, rows, step.seats, offsets, starts, longest=1, max_context=0)
         self._chunks(queries, memory, window, step, chunks, out)
 
     def _chunks(
         self, queries: torch.Tensor, memory: torch.Tensor, window: int | None, step: AttentionStep,
         chunks: PagedChunks, out: torch.Tensor,
     ) -> None:  # fmt: skip
-        rows = slice(chunks.first_row, chunks.first_row + chunks.rows)
+        config, rows = self._config, slice(chunks.first_row, chunks.first_row + chunks.rows)
+        sections = choose_sections(
+            chunks.rows, chunks.max_context, config.heads, config.kv_heads, self._multiprocessors
+        )
         prefill_attention(
             queries[rows], memory, step.block_tables, chunks.seats, chunks.token_offsets, chunks.starts, out[rows],
-            scale=self._config.query_scale, max_tokens=chunks.longest, window=window,
-            soft_cap=self._config.attention_soft_cap,
+            scale=config.query_scale, max_tokens=chunks.longest, window=window, soft_cap=config.attention_soft_cap,
+            sections=1 if self._batch_invariant else sections, scratch=self._scratch,
         )  # fmt: skip
 
     def _whole_prompts(self, qkv: torch.Tensor, dense: DensePrompt) -> torch.Tensor:

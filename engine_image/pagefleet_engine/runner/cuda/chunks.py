@@ -40,6 +40,7 @@ class ChunkPlan:
             first_row=self.first_row, rows=sum(chunk.tokens for chunk in self.paged_chunks),
             seats=sent[:count], token_offsets=sent[count : 2 * count + 1], starts=sent[2 * count + 1 : 3 * count + 1],
             longest=max(chunk.tokens for chunk in self.paged_chunks),
+            max_context=max(chunk.start + chunk.tokens for chunk in self.paged_chunks),
         )  # fmt: skip
 
     def sampling(self, sent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -22,7 +22,7 @@ Linear = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tenso
 Reduce = Callable[[torch.Tensor], torch.Tensor]
 
 
-FEW_ROWS = 8
+FEW_ROWS = 1
 """Up to so many rows the fused products beat the library's (see bench/LOG.md)."""
 
 

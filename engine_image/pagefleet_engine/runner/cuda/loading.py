@@ -44,7 +44,7 @@ def load(
 ) -> LoadedCuda:  # fmt: skip
     """Place this rank's part of the model on the current GPU. Raises ModelError, LaunchImpossible or RunnerBroken."""
     started = time.perf_counter()
-    device = torch.device("cuda", torch.cuda.current_device())
+    device = current_device()
     own_before = CONTEXT_BYTES
     weights, config = ShardedWeights(weights, config, peers.shard), shard_config(config, peers.shard)
     with torch.inference_mode():
@@ -76,6 +76,11 @@ def load(
     return LoadedCuda(runner, division._replace(kv=num_blocks * shape.bytes_per_block), phases)
 
 
+def current_device() -> torch.device:
+    """This thread's GPU."""
+    return torch.device("cuda", torch.cuda.current_device())
+
+
 class _Options(NamedTuple):
     max_num_seqs: int
     batch_tokens: int
@@ -89,7 +94,8 @@ def _decoder(launch: Launch, config: ModelConfig, weights: Weights, max_model_le
             torch.cuda.current_stream().synchronize()
             return read
 
-    device = torch.cuda.current_device()  # each thread has its own
+    device = torch.cuda.current_device()
+    # a thread's GPU is the first one until it is told otherwise
     with ThreadPoolExecutor(LOADING_THREADS, initializer=torch.cuda.set_device, initargs=(device,)) as pool:
         layers = list(pool.map(layer, range(config.layers)))
     return CudaDecoder(

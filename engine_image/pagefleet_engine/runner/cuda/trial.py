@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from pagefleet_api.sizing import blocks_for
 from pagefleet_engine.steps import Sampling, SequenceStep, StepPlan
 
+SHORT_TOKENS = 8
 _WISHES = Sampling(seed=1, temperature=1.0, top_k=64, top_p=0.9, top_logprobs=20, frequency_penalty=0.5)
 
 
 def largest_steps(batch_tokens: int, max_num_seqs: int, max_model_len: int) -> Iterator[StepPlan]:
     """One that is full of prompts, the first of which wants log-probabilities; one of many small ones that all
-    sample with every wish."""
+    sample with every wish; and a short one, which other kernels compute."""
     prompts: list[SequenceStep] = []
     left = batch_tokens
     while left > 0 and len(prompts) < max_num_seqs:
@@ -22,6 +23,7 @@ def largest_steps(batch_tokens: int, max_num_seqs: int, max_model_len: int) -> I
     share = max(min(batch_tokens // seats, max_model_len - 1), 1)
     first = len(prompts)
     yield StepPlan(tuple(_prompt(first + index, share, prompt_logprobs=None) for index in range(seats)))
+    yield StepPlan((_prompt(first + seats, min(SHORT_TOKENS, max_model_len), prompt_logprobs=None),))
 
 
 def _prompt(sequence_id: int, tokens: int, *, prompt_logprobs: int | None) -> SequenceStep:
