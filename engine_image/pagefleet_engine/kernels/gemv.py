@@ -4,8 +4,9 @@ At a handful of rows a layer's time is that of reading its weights once. Fusing 
 gated activation or the residual addition after it, saves the launches between. Every output element is summed
 by one program in a fixed order. Weights are [out, width] and contiguous.
 
-The norm's scale depends on its whole row, so it multiplies the finished sums: the row times the norm's weight
-is rounded once for the matrix units (not at all for one row), where a norm of its own rounds twice.
+With one row the norm is part of the kernel: its scale depends on the whole row, so it multiplies the finished
+sums, and nothing is rounded between. Several rows are normed by a launch of their own; in every program's loop
+that took longer than the launch (measured on an H200).
 """
 
 from typing import NamedTuple
@@ -13,11 +14,15 @@ from typing import NamedTuple
 import torch
 import triton
 import triton.language as tl
+from torch.nn import functional
 
+from pagefleet_engine.kernels import norm as norms
 from pagefleet_engine.kernels.activation import Activation, activated
 from pagefleet_engine.kernels.overlap import prefetch, wait_for_inputs
 
 MAX_ROWS = 16
+_LIBRARY_OUTPUTS = 16384
+"""From so many outputs on cuBLAS reads the weights of several rows at the memory's full rate."""
 _ROW_TILE = tl.constexpr(16)
 _PREFETCHED_LINES = tl.constexpr(256)
 
@@ -83,7 +88,7 @@ def _finish(
 
 @triton.jit
 def _vector_kernel(
-    hidden, norm_weight, weight, bias, residual, out, rows, hidden_stride, out_stride, eps, delta_scale,
+    hidden, norm_weight, weight, bias, residual, out, out_stride, eps, delta_scale,
     OUT: tl.constexpr, WIDTH: tl.constexpr, NORM: tl.constexpr, UNIT_OFFSET: tl.constexpr,
     BIAS: tl.constexpr, GATED: tl.constexpr, GELU: tl.constexpr, ADD: tl.constexpr, SCALE: tl.constexpr,
     BLOCK_OUT: tl.constexpr, BLOCK_WIDTH: tl.constexpr, STAGES: tl.constexpr, PDL: tl.constexpr,
@@ -134,8 +139,8 @@ def _vector_kernel(
 
 @triton.jit(do_not_specialize=["rows"])
 def _dot_kernel(
-    hidden, norm_weight, weight, bias, residual, out, rows, hidden_stride, out_stride, eps, delta_scale,
-    OUT: tl.constexpr, WIDTH: tl.constexpr, NORM: tl.constexpr, UNIT_OFFSET: tl.constexpr,
+    hidden, weight, bias, residual, out, rows, hidden_stride, out_stride, delta_scale,
+    OUT: tl.constexpr, WIDTH: tl.constexpr,
     BIAS: tl.constexpr, GATED: tl.constexpr, GELU: tl.constexpr, ADD: tl.constexpr, SCALE: tl.constexpr,
     BLOCK_OUT: tl.constexpr, BLOCK_WIDTH: tl.constexpr, STAGES: tl.constexpr, PDL: tl.constexpr,
     SPLITS: tl.constexpr,
@@ -160,43 +165,30 @@ def _dot_kernel(
     wait_for_inputs(PDL)
     sums = tl.zeros((SPLITS, _ROW_TILE, BLOCK_OUT), tl.float32)
     ups = tl.zeros((SPLITS, _ROW_TILE, BLOCK_OUT), tl.float32)
-    squares = tl.zeros((SPLITS, _ROW_TILE), tl.float32)
     for start in tl.range(0, WIDTH, SPLITS * BLOCK_WIDTH, num_stages=STAGES):
         inside = start + weight_columns < WIDTH
         weights = tl.load(weight_rows + start, mask=inside, other=0.0, eviction_policy="evict_first")
         values = tl.load(sources + start, mask=row_inside & (start + columns < WIDTH), other=0.0)
-        if NORM:
-            wide = values.to(tl.float32)
-            squares += tl.sum(wide * wide, axis=2)
-            weighed = wide * _norm_weight(norm_weight + start + columns, start + columns < WIDTH, UNIT_OFFSET)
-            values = weighed.to(values.dtype)
         sums = tl.dot(values, weights, sums, input_precision="ieee")
         if GATED:
             up_weights = tl.load(
                 weight_rows + OUT * WIDTH + start, mask=inside, other=0.0, eviction_policy="evict_first"
             )
             ups = tl.dot(values, up_weights, ups, input_precision="ieee")
-    scale = 1.0
-    if NORM:
-        scale = tl.rsqrt(tl.sum(squares, axis=0) / WIDTH + eps)[:, None]
     total = tl.sum(sums, axis=0)
     up_total = total
     if GATED:
         up_total = tl.sum(ups, axis=0)
     inside = (row < rows)[:, None] & (outputs < OUT)[None, :]
     _finish(
-        total, up_total, scale, bias, residual, out, row[:, None], outputs[None, :], out_stride, inside, delta_scale,
+        total, up_total, 1.0, bias, residual, out, row[:, None], outputs[None, :], out_stride, inside, delta_scale,
         OUT, BIAS, GATED, GELU, ADD, SCALE,
     )  # fmt: skip
 
 
 def fits(rows: int, weight: torch.Tensor) -> bool:
-    """Whether these kernels can compute `rows` rows of a layer with this weight.
-
-    Several rows of float16 cannot: before the norm's scale they may pass its range.
-    """
-    known = weight.dtype in (torch.bfloat16, torch.float32) or (rows == 1 and weight.dtype == torch.float16)
-    return known and 1 <= rows <= MAX_ROWS and weight.is_contiguous()
+    """Whether these kernels can compute `rows` rows of a layer with this weight."""
+    return 1 <= rows <= MAX_ROWS and weight.is_contiguous() and weight.is_floating_point()
 
 
 def linear(
@@ -209,6 +201,8 @@ def linear(
     pdl: bool = False,
 ) -> torch.Tensor:
     """[rows, out] = norm(`hidden` [rows, width]) · `weight`ᵀ + `bias`; rows may be strided."""
+    if len(hidden) > 1 and len(weight) >= _LIBRARY_OUTPUTS and config is None:
+        return functional.linear(_normed(hidden, norm, pdl), weight, bias)
     out = torch.empty((hidden.shape[0], weight.shape[0]), dtype=hidden.dtype, device=hidden.device)
     _launch(hidden, weight, out, norm=norm, bias=bias, config=config, pdl=pdl)
     return out
@@ -244,13 +238,23 @@ def linear_add_(
     _launch(hidden, weight, residual, bias=bias, add=True, delta_scale=delta_scale, config=config, pdl=pdl)
 
 
-def choose(rows: int, outputs: int, width: int, gated: bool) -> Config:
-    """A good cut for `rows` rows of a layer; `outputs` counts pairs where `gated`."""
-    if rows == 1:
-        block_width = min(max(triton.next_power_of_2(width) // 2, 256), 1024)
-        return Config(False, 2 if gated or outputs < 2048 else 4, block_width, 4, 1)
-    block_out = 8 if outputs < 4096 or gated else 16
-    return Config(True, block_out, 64 if width < 2048 else 128, 4, 3)
+def choose(rows: int, outputs: int, width: int, *, gated: bool = False, normed: bool = False) -> Config:
+    """A good cut for `rows` rows of a layer, as measured on an H200; `outputs` counts pairs where `gated`."""
+    if rows > 1:
+        return Config(True, 16 if outputs >= 4096 else 8, 128, 4, 3)
+    if gated:
+        return Config(False, 4 if outputs >= 8192 else 2, 1024, 4, 1)
+    if outputs >= _LIBRARY_OUTPUTS:
+        return Config(False, 16, 256, 4, 4) if width >= 2048 else Config(False, 4, 1024, 4, 1)
+    if normed:
+        return Config(False, 2, 1024, 4, 1)
+    return Config(False, 8, 512, 4, 4) if outputs >= 2048 else Config(False, 8, 512, 8, 1)
+
+
+def _normed(hidden: torch.Tensor, norm: Norm | None, pdl: bool) -> torch.Tensor:
+    if norm is None:
+        return hidden
+    return norms.rms_norm(hidden, norm.weight, norm.eps, unit_offset=norm.unit_offset, pdl=pdl)
 
 
 def _launch(
@@ -267,15 +271,26 @@ def _launch(
     pdl: bool = False,
 ) -> None:
     (rows, width), outputs = hidden.shape, out.shape[1]
-    config = config or choose(rows, outputs, width, kind is not None)
+    config = config or choose(rows, outputs, width, gated=kind is not None, normed=norm is not None)
     if not fits(rows, weight) or (rows > 1 and not config.dot):
         raise ValueError(f"no kernel for {rows} rows of {weight.dtype}")
-    splits = {"SPLITS": config.warps} if config.dot else {}
-    (_dot_kernel if config.dot else _vector_kernel)[(triton.cdiv(outputs, config.block_out),)](
-        hidden, hidden if norm is None else norm.weight, weight, hidden if bias is None else bias, out, out,
-        rows, hidden.stride(0), out.stride(0), 0.0 if norm is None else norm.eps, delta_scale,
-        OUT=outputs, WIDTH=width, NORM=norm is not None, UNIT_OFFSET=norm is not None and norm.unit_offset,
-        BIAS=bias is not None, GATED=kind is not None, GELU=kind == "gelu_tanh", ADD=add, SCALE=delta_scale != 1.0,
-        BLOCK_OUT=config.block_out, BLOCK_WIDTH=config.block_width, STAGES=config.stages, PDL=pdl,
-        num_warps=config.warps, launch_pdl=pdl, **splits,
-    )  # fmt: skip
+    flags = {
+        "OUT": outputs, "WIDTH": width, "BIAS": bias is not None, "GATED": kind is not None,
+        "GELU": kind == "gelu_tanh", "ADD": add, "SCALE": delta_scale != 1.0, "BLOCK_OUT": config.block_out,
+        "BLOCK_WIDTH": config.block_width, "STAGES": config.stages, "PDL": pdl, "num_warps": config.warps,
+        "launch_pdl": pdl,
+    }  # fmt: skip
+    grid = (triton.cdiv(outputs, config.block_out),)
+    shift = hidden if bias is None else bias
+    if config.dot:
+        hidden = _normed(hidden, norm, pdl)
+        _dot_kernel[grid](
+            hidden, weight, shift, out, out, rows, hidden.stride(0), out.stride(0), delta_scale,
+            SPLITS=config.warps, **flags,
+        )  # fmt: skip
+    else:
+        _vector_kernel[grid](
+            hidden, hidden if norm is None else norm.weight, weight, shift, out, out, out.stride(0),
+            0.0 if norm is None else norm.eps, delta_scale, NORM=norm is not None,
+            UNIT_OFFSET=norm is not None and norm.unit_offset, **flags,
+        )  # fmt: skip

@@ -164,5 +164,5 @@ def choose(rows: int, experts: int, dtype: torch.dtype) -> Tile:
     if each <= 8:
         return Tile(16, 64, 128, 4, 4)
     if each <= 64:
-        return Tile(64, 64, 128, 4, 3)
-    return Tile(128, 128, 64, 8, 3)
+        return Tile(64, 128, 64, 4, 4)
+    return Tile(128, 256, 64, 8, 3)

@@ -41,15 +41,16 @@ def _gemm_kernel(
     row = row_tile * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     output = out_tile * BLOCK_OUT + tl.arange(0, BLOCK_OUT)
     column = tl.arange(0, BLOCK_WIDTH)
-    sources = hidden + (row % rows).to(tl.int64)[:, None] * hidden_stride + column[None, :]
+    present = (row < rows)[:, None]
+    sources = hidden + row.to(tl.int64)[:, None] * hidden_stride + column[None, :]
     weights = weight + (output % OUT).to(tl.int64)[None, :] * WIDTH + column[:, None]
     sums = tl.zeros((BLOCK_ROWS, BLOCK_OUT), tl.float32)
     for start in tl.range(0, WIDTH, BLOCK_WIDTH, num_stages=STAGES):
         if WIDTH % BLOCK_WIDTH == 0:
-            left = tl.load(sources + start)
+            left = tl.load(sources + start, mask=present, other=0.0)
             right = tl.load(weights + start)
         else:
-            left = tl.load(sources + start, mask=start + column[None, :] < WIDTH, other=0.0)
+            left = tl.load(sources + start, mask=present & (start + column[None, :] < WIDTH), other=0.0)
             right = tl.load(weights + start, mask=start + column[:, None] < WIDTH, other=0.0)
         sums = tl.dot(left, right, sums, input_precision="ieee")
     if BIAS:
@@ -70,7 +71,7 @@ def linear(
     out = torch.empty((rows, outputs), dtype=hidden.dtype, device=hidden.device)
     if rows == 0:
         return out
-    tile = tile or choose(rows, hidden.dtype)
+    tile = tile or choose(rows, outputs, hidden.dtype)
     grid = (triton.cdiv(rows, tile.rows) * triton.cdiv(outputs, tile.outputs),)
     _gemm_kernel[grid](
         hidden, weight, hidden if bias is None else bias, out, rows, hidden.stride(0), OUT=outputs, WIDTH=width,
@@ -80,12 +81,19 @@ def linear(
     return out
 
 
-def choose(rows: int, dtype: torch.dtype) -> Tile:
-    """A tile for this many rows; all of one dtype sum alike."""
+_TILES = [
+    Tile(128, 256, 64, 8, 3), Tile(128, 128, 64, 8, 4), Tile(64, 128, 64, 4, 4), Tile(64, 64, 128, 4, 4),
+    Tile(64, 32, 128, 4, 4), Tile(64, 16, 128, 4, 5),
+]  # fmt: skip
+_ENOUGH_TILES = 96
+
+
+def choose(rows: int, outputs: int, dtype: torch.dtype) -> Tile:
+    """The largest tile of which there are enough for an H200's multiprocessors; all of one dtype sum alike."""
     if dtype == torch.float32:
         return Tile(64, 64, 32, 4, 2)
-    if rows <= 64:
-        return Tile(64, 32, 128, 4, 4)
-    if rows <= 256:
-        return Tile(64, 128, 64, 4, 4)
-    return Tile(128, 256, 64, 8, 3)
+    fitting = [tile for tile in _TILES if tile.rows <= max(rows, 64)]
+    for tile in fitting:
+        if triton.cdiv(rows, tile.rows) * triton.cdiv(outputs, tile.outputs) >= _ENOUGH_TILES:
+            return tile
+    return fitting[-1]
