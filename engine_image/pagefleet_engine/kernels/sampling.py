@@ -23,6 +23,8 @@ Cut = tuple[int, int]
 """Tokens and warps of one program."""
 
 _FEW_ROWS = 16
+_INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+"""Triton's interpreter knows no assembly."""
 
 
 @triton.jit
@@ -30,6 +32,17 @@ def _mixed(bits):
     bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9
     bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB
     return bits ^ (bits >> 31)
+
+
+@triton.jit
+def _log(values):
+    """The natural logarithm of positive normal numbers, by the card's own instruction: 2⁻²² off, a tenth the time."""
+    if _INTERPRETED:
+        return tl.log(values)
+    binary = tl.inline_asm_elementwise(
+        "lg2.approx.ftz.f32 $0, $1;", "=f,f", [values], dtype=tl.float32, is_pure=True, pack=1
+    )
+    return binary * 0.6931471805599453
 
 
 @triton.jit
@@ -44,7 +57,7 @@ def _gumbel(seed, position, tokens):
     bits = bits ^ (bits >> 15)
     uniform = tl.minimum((bits.to(tl.float32) + 0.5) * 2.3283064365386963e-10, 0.999999940395355)
     series = uniform * (1.0 + uniform * (0.5 + uniform * (1.0 / 3.0 + uniform * (0.25 + uniform * 0.2))))
-    return -tl.log(tl.where(uniform < 0.0625, series, -tl.log(1.0 - uniform)))
+    return -_log(tl.where(uniform < 0.0625, series, -_log(1.0 - uniform)))
 
 
 @triton.jit
