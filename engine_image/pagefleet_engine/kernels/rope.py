@@ -154,6 +154,8 @@ def rope_and_cache(
     tokens = qkv.shape[0]
     if tokens == 0:
         return
+    if rotary_table is None:
+        rotary_size = head_size  # all of a head goes through as two halves that do not turn
     half, rest = rotary_size // 2, head_size - rotary_size
     program_heads = min(_HEADS_PER_PROGRAM, triton.next_power_of_2(heads)) * (2 if tokens >= _MANY_TOKENS else 1)
     query_programs, kv_programs = triton.cdiv(heads, program_heads), triton.cdiv(kv_heads, program_heads)

@@ -50,7 +50,7 @@ FAMILIES = {
                                     "rope_parameters": BOTH_LINEAR, "sliding_window_pattern": 2}, "Gemma3ForCausalLM"),
     "phi3": Family("Phi3", {"sliding_window": WINDOW}),
     "phi4, partial longrope": Family("Phi3", {"rope_parameters": LONGROPE | {"partial_rotary_factor": 0.75},
-                                              "original_max_position_embeddings": 32}, shortest=40),
+                                              "original_max_position_embeddings": 12}, shortest=13),
     "smollm3": Family("SmolLM3", {"no_rope_layer_interval": 2}),
     "smollm3, windows": Family("SmolLM3", {"no_rope_layer_interval": 2, "use_sliding_window": True,
                                            "sliding_window": WINDOW}),
