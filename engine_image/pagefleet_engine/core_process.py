@@ -4,6 +4,7 @@
 """
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ def load_runner(launch: Launch) -> LoadedRunner:
     if launch.device == PACED:
         return _load_paced(launch)
     started = time.perf_counter()
+    # weights of many sizes would leave holes between them, which the KV cache could not use
+    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     from pagefleet_engine.runner import loading
 
     import_s = time.perf_counter() - started

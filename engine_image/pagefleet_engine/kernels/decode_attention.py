@@ -24,7 +24,7 @@ from pagefleet_engine.kernels.attention_tile import (
 )
 
 MAX_SPLITS = 64
-PROGRAMS_PER_MULTIPROCESSOR = 4
+PROGRAMS_PER_MULTIPROCESSOR = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +45,16 @@ def decode_scratch(sequences: int, rows: int, heads: int, head_size: int, device
 
 def choose_splits(batch: int, kv_heads: int, multiprocessors: int) -> int:
     """Splits that fill the GPU with a batch; a power of two."""
-    wanted = PROGRAMS_PER_MULTIPROCESSOR * multiprocessors / (batch * kv_heads)
-    return min(MAX_SPLITS, int(triton.next_power_of_2(max(1, int(wanted)))))
+    wanted = PROGRAMS_PER_MULTIPROCESSOR * multiprocessors // (batch * kv_heads)
+    return min(MAX_SPLITS, 1 << (max(wanted, 1).bit_length() - 1))
 
 
 def choose_decode_config(head_size: int, element_bytes: int, splits: int) -> DecodeConfig:
     """Tile, warps and stages: 16 to 32 KiB of keys and values an iteration, several programs a multiprocessor."""
     row_bytes = padded_head_size(head_size) * element_bytes
-    tile = max(16, min(64, 16384 // row_bytes))
-    return DecodeConfig(tile=tile, warps=4 if splits > 1 else 2, stages=3)
+    if splits == 1:
+        return DecodeConfig(tile=max(16, min(64, 16384 // row_bytes)), warps=4, stages=2)
+    return DecodeConfig(tile=max(16, min(32, 8192 // row_bytes)), warps=2, stages=3)
 
 
 @triton.jit

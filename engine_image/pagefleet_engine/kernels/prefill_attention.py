@@ -48,12 +48,13 @@ def choose_prefill_config(head_size: int, element_bytes: int, rows: int, capabil
         # Exact float32 has no tensor cores: everything lies in registers.
         return PrefillConfig(rows=32, tile=32, warps=4, stages=1)
     if capability[0] >= 9 and capability[0] != 12:
-        small = PrefillConfig(rows=64, tile=128, warps=4, stages=2)
-        large = PrefillConfig(rows=128, tile=128, warps=8, stages=2)
+        small = PrefillConfig(rows=64, tile=64, warps=4, stages=3)
+        # with so few registers two programs share a multiprocessor, and one computes while the other waits
+        large = PrefillConfig(rows=128, tile=64, warps=8, stages=2, max_registers=128)
         if padded <= 64:
-            small, large = replace(small, tile=64, stages=3), replace(large, tile=64, stages=3)
+            large = replace(large, stages=3, max_registers=None)
         if padded > 128:
-            small = large = replace(large, tile=64)
+            small = large = replace(large, max_registers=None)
     else:
         small = PrefillConfig(rows=64, tile=64 if padded <= 128 else 32, warps=4, stages=2)
         large = replace(small, rows=128, warps=8)

@@ -157,7 +157,7 @@ def cut(kind: Kind, held: Memory, queries: torch.Tensor, cuts: list[int]) -> tor
 
 
 @pytest.mark.parametrize(
-    ("batch", "kv_heads", "splits"), [(1, 8, 64), (8, 8, 8), (64, 8, 1), (256, 8, 1), (1, 1, 64), (3, 2, 64)]
+    ("batch", "kv_heads", "splits"), [(1, 8, 32), (8, 8, 4), (64, 8, 1), (256, 8, 1), (1, 1, 64), (3, 2, 32)]
 )
 def test_splits_fill_the_multiprocessors(batch: int, kv_heads: int, splits: int) -> None:
     assert choose_splits(batch, kv_heads, 132) == splits

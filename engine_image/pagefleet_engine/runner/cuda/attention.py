@@ -12,9 +12,6 @@ from pagefleet_engine.kernels.decode_attention import choose_splits, decode_atte
 from pagefleet_engine.kernels.prefill_attention import choose_sections, prefill_attention
 from pagefleet_engine.models.config import ModelConfig
 
-DENSE_MIN_TOKENS = 512
-"""Whole prompts of at least this many tokens go to cuDNN, which is faster there (see bench/LOG.md)."""
-
 
 @dataclass(frozen=True, slots=True)
 class DensePrompt:

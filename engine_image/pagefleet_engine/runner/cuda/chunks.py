@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from pagefleet_engine.runner.cuda.attention import DENSE_MIN_TOKENS, DensePrompt, PagedChunks
-from pagefleet_engine.runner.cuda.packing import Chunk, Ints, Packed
+from pagefleet_engine.runner.cuda.attention import DensePrompt, PagedChunks
+from pagefleet_engine.runner.cuda.packing import Chunk, Ints, Packed, is_dense
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ class ChunkPlan:
 
 
 def attention_chunks(packed: Packed, *, dense_allowed: bool) -> ChunkPlan:
-    """Split a step's chunks; they are in the packer's order, those that start at 0 last and by length."""
-    paged = [chunk for chunk in packed.chunks if not _is_dense(chunk, dense_allowed)]
+    """Split a step's chunks; they are in the packer's order, those that may be dense last and by length."""
+    paged = [chunk for chunk in packed.chunks if not (dense_allowed and is_dense(chunk.start, chunk.tokens))]
     dense: list[DensePrompt] = []
     row = packed.decode_rows + sum(chunk.tokens for chunk in paged)
     for chunk in packed.chunks[len(paged) :]:
@@ -67,7 +67,3 @@ def attention_chunks(packed: Packed, *, dense_allowed: bool) -> ChunkPlan:
 
 def _scored(packed: Packed) -> bool:
     return any(step.prompt_logprobs is not None for step in packed.steps)
-
-
-def _is_dense(chunk: Chunk, allowed: bool) -> bool:
-    return allowed and chunk.start == 0 and chunk.tokens >= DENSE_MIN_TOKENS

@@ -16,7 +16,8 @@ from pagefleet_engine.models import rotary
 from pagefleet_engine.models.config import ModelConfig
 from pagefleet_engine.models.layers import LayerWeights, TopWeights
 from pagefleet_engine.runner.cuda import experts
-from pagefleet_engine.runner.cuda.attention import DENSE_MIN_TOKENS, Attention, AttentionStep
+from pagefleet_engine.runner.cuda.attention import Attention, AttentionStep
+from pagefleet_engine.runner.cuda.packing import DENSE_MIN_TOKENS
 
 Linear = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
 Reduce = Callable[[torch.Tensor], torch.Tensor]
@@ -24,6 +25,10 @@ Reduce = Callable[[torch.Tensor], torch.Tensor]
 
 FEW_ROWS = 1
 """Up to so many rows the fused products beat the library's (see bench/LOG.md)."""
+EARLY_ROWS = 0
+"""Up to so many rows kernels are set up while the one before them ends (likewise)."""
+MANY_ROWS = 1024
+"""From so many rows on a pass over them costs more than a sum inside a product (likewise)."""
 
 
 class _NormOptions(TypedDict):
@@ -66,6 +71,7 @@ class CudaDecoder:
             eps=config.norm_eps, unit_offset=config.norm_unit_offset, round_first=config.norm_placement != "post"
         )
         self._rotary = [table.to(self.device) for table in rotary.tables(config, max_positions)]
+        self._hopper = torch.cuda.get_device_capability(self.device) >= (9, 0)
         self.attention = Attention(config, self.device, max_decodes=max_decodes, batch_invariant=batch_invariant)
         self.memory: list[torch.Tensor] = []
 
@@ -133,6 +139,9 @@ class CudaDecoder:
         plain = config.norm_placement == "pre" and config.head_norm != "all" and config.experts is None
         return rows <= FEW_ROWS and plain and self._alone and gemv.fits(rows, self.layers[0].qkv)
 
+    def _early(self, rows: torch.Tensor) -> bool:
+        return self._hopper and len(rows) <= EARLY_ROWS
+
     def _fused(self, weight: torch.Tensor | None) -> gemv.Norm:
         return gemv.Norm(_there(weight), self.config.norm_eps, self.config.norm_unit_offset)
 
@@ -144,7 +153,9 @@ class CudaDecoder:
         """Embed the rows into `residual`, and project them for the first layer into `qkv`, which is cached."""
         self._embed(rows, residual)
         weight = self.layers[0].input_norm
-        normed = residual if weight is None else norm.rms_norm(residual, weight, **self._norms)
+        normed = (
+            residual if weight is None else norm.rms_norm(residual, weight, **self._norms, pdl=self._early(residual))
+        )
         self._project(0, rows, normed, qkv)
 
     def _embed(self, rows: StepRows, residual: torch.Tensor) -> torch.Tensor:
@@ -170,14 +181,29 @@ class CudaDecoder:
     def _after_attention(
         self, layer: LayerWeights, attended: torch.Tensor, residual: torch.Tensor, following: torch.Tensor | None
     ) -> torch.Tensor:
+        if self._sums_in_products(len(residual), layer):
+            torch.addmm(residual, attended, layer.output.t(), out=residual)
+            normed = norm.rms_norm(residual, _there(layer.mlp_norm), **self._norms)
+            torch.addmm(residual, self._gated(normed, layer), _there(layer.down).t(), out=residual)
+            return residual if following is None else norm.rms_norm(residual, following, **self._norms)
         delta = self._reduce(self._linear(attended, layer.output, None))
         normed = self._add(delta, residual, layer.post_attention_norm, layer.mlp_norm)
         return self._add(self._mlp(normed, layer), residual, layer.post_mlp_norm, following)
 
+    def _sums_in_products(self, rows: int, layer: LayerWeights) -> bool:
+        """Whether the products should add to the residual: it saves the norm after them a pass over many rows."""
+        plain = self.config.norm_placement == "pre" and self.config.residual_scale == 1.0 and layer.router is None
+        return self._alone and plain and rows >= MANY_ROWS
+
+    def _gated(self, normed: torch.Tensor, layer: LayerWeights) -> torch.Tensor:
+        return activation.gated(
+            self._linear(normed, _there(layer.gate_up), None), self.config.activation, pdl=self._early(normed)
+        )
+
     def logits(self, hidden: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         """Next-token logits of some rows of `forward`'s result, written to `out` [rows, vocabulary] and returned."""
         config = self.config
-        normed = norm.rms_norm(hidden, self.top.final_norm, **self._norms)
+        normed = norm.rms_norm(hidden, self.top.final_norm, **self._norms, pdl=self._early(hidden))
         self._linear_into(normed, self.top.head, None, out)
         if config.logit_scale != 1.0:
             out.mul_(config.logit_scale)
@@ -206,7 +232,7 @@ class CudaDecoder:
             query_norm=layer.query_norm if per_head else None, key_norm=layer.key_norm if per_head else None,
             eps=config.norm_eps, unit_offset=config.norm_unit_offset,
             # whole prompts are attended to from here, and only they come in so many rows
-            keys_in_place=len(qkv) >= DENSE_MIN_TOKENS,
+            keys_in_place=len(qkv) >= DENSE_MIN_TOKENS, pdl=self._early(qkv),
         )  # fmt: skip
 
     def _linear_into(
@@ -223,8 +249,7 @@ class CudaDecoder:
         config = self.config
         if config.experts is not None and layer.router is not None:
             return self._reduce(experts.mixed(normed, layer, config.experts, config))
-        inner = activation.gated(self._linear(normed, _there(layer.gate_up), None), config.activation)
-        return self._reduce(self._linear(inner, _there(layer.down), None))
+        return self._reduce(self._linear(self._gated(normed, layer), _there(layer.down), None))
 
     def _add(
         self, delta: torch.Tensor, residual: torch.Tensor, post: torch.Tensor | None, following: torch.Tensor | None
@@ -232,10 +257,12 @@ class CudaDecoder:
         """Add to the residual in place, normed first where the family does so; what the next part reads."""
         scale = self.config.residual_scale
         if post is not None:
-            return norm.sandwich(delta, post, residual, following, delta_scale=scale, **self._norms)
+            return norm.sandwich(
+                delta, post, residual, following, delta_scale=scale, **self._norms, pdl=self._early(delta)
+            )
         if following is None:
             return residual.add_(delta, alpha=scale)
-        return norm.add_rms_norm(delta, residual, following, delta_scale=scale, **self._norms)
+        return norm.add_rms_norm(delta, residual, following, delta_scale=scale, **self._norms, pdl=self._early(delta))
 
 
 def _there(weight: torch.Tensor | None) -> torch.Tensor:

@@ -15,6 +15,7 @@ Ints = npt.NDArray[np.int32]
 _LOW = 0xFFFFFFFF
 
 
+DENSE_MIN_TOKENS, DENSE_STEP_TOKENS = 2048, 1024
 Padded = Callable[[int], int | None]
 
 
@@ -209,9 +210,15 @@ def is_decode(step: SequenceStep) -> bool:
     return step.sample and step.prompt_logprobs is None and step.tokens == 1
 
 
+def is_dense(start: int, tokens: int) -> bool:
+    """Whether a chunk is worth the dense kernel: it reads no earlier pages, is long, and of a length that others
+    have too, as that kernel is set up for each length anew (75 ms on an H200)."""
+    return start == 0 and tokens >= DENSE_MIN_TOKENS and tokens % DENSE_STEP_TOKENS == 0
+
+
 def _dense_last(step: SequenceStep) -> tuple[bool, int]:
-    """Order of chunks: those that read no earlier pages last, equal lengths together, so that they form one batch."""
-    return step.start == 0, step.tokens
+    """Order of chunks: those that may be dense last, equal lengths together, so that they form one batch."""
+    return is_dense(step.start, step.tokens), step.tokens
 
 
 def _chunk_rows(step: SequenceStep) -> Ints:
