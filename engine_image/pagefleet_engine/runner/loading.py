@@ -55,7 +55,7 @@ def load(launch: Launch) -> LoadedRunner:
 
 
 def load_rank(launch: Launch, peers: "Peers") -> "CudaRunner":
-    """The part of a rank after the first, on the current GPU. Raises as `load` does."""
+    """One rank's part of the model, on the current GPU. Raises as `load` does, or what ends the group."""
     return _place_on_gpu(launch, _open(launch, "cuda"), peers).runner
 
 

@@ -3,55 +3,61 @@
 import logging
 import os
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from pagefleet_engine.models.config_files import read_config
-from pagefleet_engine.models.layers import read_layer, read_top
-from pagefleet_engine.models.source import resolve
-from pagefleet_engine.models.weights import open_weights
+from pagefleet_api.launch import Launch
+from pagefleet_engine.runner import loading
+from pagefleet_engine.runner.cuda import loading as gpu_loading
 from pagefleet_engine.runner.cuda import rank
-from pagefleet_engine.runner.cuda.decoder import CudaDecoder
 from pagefleet_engine.runner.cuda.parallel import Follower
 from pagefleet_engine.runner.cuda.peers import Peers
 from pagefleet_engine.runner.cuda.runner import CudaRunner
-from pagefleet_engine.runner.cuda.shards import ShardedWeights, shard_config
 from tests.pagefleet_engine.runner.cuda.conftest import stand_in_for_a_gpu
 from tests.pagefleet_engine.tiny_model import TinyShape
 
 RANK_MODULE = "tests.pagefleet_engine.runner.cuda.parallel_rank"
 SHAPE = TinyShape(layers=1, hidden_size=32, heads=4, kv_heads=2, head_size=16, intermediate_size=32)
-BLOCKS, WINDOW, SEATS = 64, 128, 8
+BLOCKS = 64
 
 
-def runner_of(uri: str, peers: Peers) -> CudaRunner:
-    """One rank's runner on the host."""
-    files = resolve(uri)
-    whole = read_config(files)
-    config = shard_config(whole, peers.shard)
-    weights = ShardedWeights(open_weights(files, whole), whole, peers.shard)
-    layers = [read_layer(weights, config, index) for index in range(config.layers)]
-    decoder = CudaDecoder(
-        config, layers, read_top(weights, config), max_positions=WINDOW, max_decodes=SEATS,
-        reduce=peers.reduce if peers.shard.world > 1 else None,
+def launch_of(uri: str, tensor_parallel_size: int) -> Launch:
+    """A small launch without graphs, which only a GPU can capture."""
+    return Launch(
+        model=uri, dtype="float32", max_model_len=64, max_num_seqs=8, max_num_batched_tokens=32, num_kv_blocks=BLOCKS,
+        cuda_graphs=False, tensor_parallel_size=tensor_parallel_size,
     )  # fmt: skip
-    peers.join()
-    return CudaRunner(
-        decoder, BLOCKS, max_num_seqs=SEATS, max_batch_tokens=WINDOW, max_blocks=WINDOW // 16 + 1, graphs=False,
-        peers=peers,
-    )  # fmt: skip
+
+
+def stand_in_for_a_rank(patch: pytest.MonkeyPatch) -> None:
+    """What loading asks a GPU for, on the host; memory is never short."""
+    stand_in_for_a_gpu(patch)
+    stream = SimpleNamespace(synchronize=lambda: None)
+    answers = {
+        "current_device": 0, "current_stream": stream, "set_device": None, "synchronize": None, "empty_cache": None,
+        "memory_allocated": 0, "max_memory_allocated": 0, "reset_peak_memory_stats": None, "memory_reserved": 0,
+        "mem_get_info": (1 << 36, 1 << 36),
+    }  # fmt: skip
+    for name, answer in answers.items():
+        patch.setattr(torch.cuda, name, lambda *arguments, answer=answer: answer)
+    patch.setattr(gpu_loading, "current_device", lambda: torch.device("cpu"))
+
+
+def runner_of(launch: Launch, peers: Peers) -> CudaRunner:
+    """One rank's runner, loaded as on a GPU."""
+    return loading.load_rank(launch, peers)
 
 
 def _load(given: rank.Arguments) -> tuple[CudaRunner, Follower]:
     peers = Follower(given.shard, given.store, given.link, backend="gloo")
-    return runner_of(given.launch.model, peers), peers
+    return runner_of(given.launch, peers), peers
 
 
 def main() -> None:
     """As `rank.main`, without a GPU."""
-    stand_in_for_a_gpu(pytest.MonkeyPatch())
-    torch.set_num_threads(1)
+    stand_in_for_a_rank(pytest.MonkeyPatch())
     given = rank.arguments(sys.argv[1:])
     rank.belong_to_the_first_rank(given.rank)
     status = rank.serve(given, _load)

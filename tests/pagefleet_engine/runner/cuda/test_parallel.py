@@ -6,15 +6,20 @@ from collections.abc import Iterator
 import pytest
 import torch.distributed
 
-from pagefleet_api.launch import Launch
 from pagefleet_engine.runner.cuda.packing import SeatsExhausted
 from pagefleet_engine.runner.cuda.parallel import Leader
 from pagefleet_engine.runner.cuda.peers import Alone
 from pagefleet_engine.runner.cuda.runner import CudaRunner
 from pagefleet_engine.steps import Sampling, SequenceStep, StepPlan
 from tests.pagefleet_engine.runner import step_driver
-from tests.pagefleet_engine.runner.cuda.conftest import stand_in_for_a_gpu
-from tests.pagefleet_engine.runner.cuda.parallel_rank import BLOCKS, RANK_MODULE, SHAPE, runner_of
+from tests.pagefleet_engine.runner.cuda.parallel_rank import (
+    BLOCKS,
+    RANK_MODULE,
+    SHAPE,
+    launch_of,
+    runner_of,
+    stand_in_for_a_rank,
+)
 from tests.pagefleet_engine.tiny_model import write_tiny_model
 
 pytestmark = [
@@ -28,7 +33,7 @@ COUNT = 2
 @pytest.fixture(scope="module")
 def host() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        stand_in_for_a_gpu(patch)
+        stand_in_for_a_rank(patch)
         yield
 
 
@@ -40,9 +45,9 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def pair(host: None, uri: str) -> Iterator[CudaRunner]:
     """The first rank's runner; the second rank follows in a process of its own."""
-    leader = Leader(Launch(model=uri, tensor_parallel_size=2), module=RANK_MODULE, backend="gloo")
+    leader = Leader(launch_of(uri, 2), module=RANK_MODULE, backend="gloo")
     try:
-        yield runner_of(uri, leader)
+        yield runner_of(launch_of(uri, 2), leader)
     finally:
         leader.close()
         torch.distributed.destroy_process_group()
@@ -50,7 +55,7 @@ def pair(host: None, uri: str) -> Iterator[CudaRunner]:
 
 @pytest.fixture(scope="module")
 def single(host: None, uri: str) -> CudaRunner:
-    return runner_of(uri, Alone())
+    return runner_of(launch_of(uri, 1), Alone())
 
 
 def answers(runner: CudaRunner, sampling: Sampling, *, interleaved: bool = False) -> list[list[int]]:

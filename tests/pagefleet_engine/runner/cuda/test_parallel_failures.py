@@ -10,7 +10,6 @@ import pytest
 import torch
 import torch.distributed
 
-from pagefleet_api.launch import Launch
 from pagefleet_engine.runner.cuda import parallel
 from pagefleet_engine.runner.cuda.orders import Failed
 from pagefleet_engine.runner.cuda.parallel import Leader
@@ -18,8 +17,14 @@ from pagefleet_engine.runner.cuda.watch import RankWatch
 from pagefleet_engine.runner.errors import LaunchImpossible
 from pagefleet_engine.steps import RunnerBroken
 from tests.pagefleet_engine.runner import step_driver
-from tests.pagefleet_engine.runner.cuda.conftest import stand_in_for_a_gpu
-from tests.pagefleet_engine.runner.cuda.parallel_rank import BLOCKS, RANK_MODULE, SHAPE, runner_of
+from tests.pagefleet_engine.runner.cuda.parallel_rank import (
+    BLOCKS,
+    RANK_MODULE,
+    SHAPE,
+    launch_of,
+    runner_of,
+    stand_in_for_a_rank,
+)
 from tests.pagefleet_engine.tiny_model import write_tiny_model
 
 pytestmark = [
@@ -31,12 +36,12 @@ pytestmark = [
 @pytest.fixture
 def host() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        stand_in_for_a_gpu(patch)
+        stand_in_for_a_rank(patch)
         yield
 
 
 def test_what_a_rank_cannot_load_is_told_by_the_first(host: None, tmp_path: Path) -> None:
-    launch = Launch(model=f"file://{tmp_path}/none", tensor_parallel_size=2)
+    launch = launch_of(f"file://{tmp_path}/none", 2)
     leader = Leader(launch, module=RANK_MODULE, backend="gloo")
     try:
         with pytest.raises(LaunchImpossible, match=r"rank 1: .*there is no"):
@@ -47,9 +52,9 @@ def test_what_a_rank_cannot_load_is_told_by_the_first(host: None, tmp_path: Path
 
 def test_a_rank_that_dies_ends_the_group(host: None, tmp_path: Path) -> None:
     uri = f"file://{write_tiny_model(tmp_path / 'model', SHAPE)}"
-    leader = Leader(Launch(model=uri, tensor_parallel_size=2), module=RANK_MODULE, backend="gloo")
+    leader = Leader(launch_of(uri, 2), module=RANK_MODULE, backend="gloo")
     try:
-        runner = runner_of(uri, leader)
+        runner = runner_of(launch_of(uri, 2), leader)
         [sequence] = step_driver.sequences([[5]], BLOCKS, 100)
         step_driver.advance(runner, [(sequence, None)])
         os.kill(leader.process_ids[0], signal.SIGKILL)
