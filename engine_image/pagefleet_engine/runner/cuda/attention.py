@@ -77,11 +77,12 @@ class Attention:
     ) -> torch.Tensor:  # fmt: skip
         """[rows, heads x head size] for the step's rows of `qkv`, whose keys and values are in `memory` already.
 
-        Rows of `out` ([at least rows, heads x head size], contiguous) beyond the step's stay as they are.
+        Rows of `out` ([at least rows, heads x head size], contiguous) beyond the step's stay as they are; without it
+        there may be such rows, which hold anything.
         """
         config = self._config
         if out is None and len(step.dense) == 1 and step.paged is None and not step.decode_rows:
-            return self._whole_prompts(qkv, step.dense[0]).reshape(len(qkv), -1)
+            return self._whole_prompts(qkv, step.dense[0]).flatten(2).flatten(0, 1)
         queries = qkv[:, : config.heads * config.head_size].unflatten(1, (config.heads, config.head_size))
         mixed = (
             torch.empty_like(queries, memory_format=torch.contiguous_format) if out is None else out.view_as(queries)

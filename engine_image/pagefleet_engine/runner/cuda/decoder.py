@@ -23,9 +23,9 @@ Linear = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tenso
 Reduce = Callable[[torch.Tensor], torch.Tensor]
 
 
-FEW_ROWS = 1
+FEW_ROWS = 8
 """Up to so many rows the fused products beat the library's (see bench/LOG.md)."""
-EARLY_ROWS = 0
+EARLY_ROWS = 8
 """Up to so many rows kernels are set up while the one before them ends (likewise)."""
 MANY_ROWS = 1024
 """From so many rows on a pass over them costs more than a sum inside a product (likewise)."""
@@ -171,29 +171,35 @@ class CudaDecoder:
         return self.attention.attend(qkv, self.memory[index], self.config.attention[index].window, step, out)
 
     def proceed(
-        self, index: int, rows: StepRows, attended: torch.Tensor, residual: torch.Tensor, qkv: torch.Tensor
+        self, index: int, rows: StepRows, attended: torch.Tensor | None, residual: torch.Tensor, qkv: torch.Tensor
     ) -> None:
-        """From layer `index`'s attention to the next layer's `qkv`."""
+        """From layer `index`'s attention to the next layer's `qkv`; without `attended` it was joined already."""
         following = self.layers[index + 1].input_norm
         normed = self._after_attention(self.layers[index], attended, residual, following)
         self._project(index + 1, rows, normed, qkv)
 
+    def join(self, index: int, attended: torch.Tensor, residual: torch.Tensor) -> None:
+        """Add layer `index`'s attention to the residual; only where `sums_in_products`."""
+        torch.addmm(residual, attended, self.layers[index].output.t(), out=residual)
+
+    def sums_in_products(self, rows: int) -> bool:
+        """Whether the products add to the residual: with many rows it saves the norm after them a pass over all."""
+        plain = self.config.norm_placement == "pre" and self.config.residual_scale == 1.0
+        return self._alone and plain and self.config.experts is None and rows >= MANY_ROWS
+
     def _after_attention(
-        self, layer: LayerWeights, attended: torch.Tensor, residual: torch.Tensor, following: torch.Tensor | None
-    ) -> torch.Tensor:
-        if self._sums_in_products(len(residual), layer):
-            torch.addmm(residual, attended, layer.output.t(), out=residual)
+        self, layer: LayerWeights, attended: torch.Tensor | None, residual: torch.Tensor,
+        following: torch.Tensor | None,
+    ) -> torch.Tensor:  # fmt: skip
+        if attended is None or self.sums_in_products(len(residual)):
+            if attended is not None:
+                torch.addmm(residual, attended, layer.output.t(), out=residual)
             normed = norm.rms_norm(residual, _there(layer.mlp_norm), **self._norms)
             torch.addmm(residual, self._gated(normed, layer), _there(layer.down).t(), out=residual)
             return residual if following is None else norm.rms_norm(residual, following, **self._norms)
         delta = self._reduce(self._linear(attended, layer.output, None))
         normed = self._add(delta, residual, layer.post_attention_norm, layer.mlp_norm)
         return self._add(self._mlp(normed, layer), residual, layer.post_mlp_norm, following)
-
-    def _sums_in_products(self, rows: int, layer: LayerWeights) -> bool:
-        """Whether the products should add to the residual: it saves the norm after them a pass over many rows."""
-        plain = self.config.norm_placement == "pre" and self.config.residual_scale == 1.0 and layer.router is None
-        return self._alone and plain and rows >= MANY_ROWS
 
     def _gated(self, normed: torch.Tensor, layer: LayerWeights) -> torch.Tensor:
         return activation.gated(

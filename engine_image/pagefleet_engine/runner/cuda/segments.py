@@ -50,7 +50,8 @@ class SegmentGraphs:
         config = decoder.config
         self._residual = decoder.new_rows(largest, config.hidden_size)
         self._qkv = decoder.new_rows(largest, decoder.qkv_size)
-        self._attended = decoder.new_rows(largest, config.heads * config.head_size).zero_()
+        copied = max((count for count in counts if not decoder.sums_in_products(count)), default=0)
+        self._attended = decoder.new_rows(copied, config.heads * config.head_size).zero_()
 
     @property
     def missing(self) -> int:
@@ -81,17 +82,22 @@ class SegmentGraphs:
     def run(self, count: int, attention: AttentionStep, kept: torch.Tensor | None) -> torch.Tensor:
         """A step of `count` rows, padding counted in, whose inputs are in place; as `CudaDecoder.forward`."""
         decoder = self._decoder
-        residual, qkv, attended = self._residual[:count], self._qkv[:count], self._attended[:count]
+        residual, qkv = self._residual[:count], self._qkv[:count]
+        joined = decoder.sums_in_products(count)
+        into = None if joined else self._attended[:count]
         with decoder.attention.backends(attention):
             for index, graph in enumerate(self._graphs[count]):
                 graph.replay()
-                decoder.attend(index, qkv, attention, out=attended)
-        return decoder.finish(attended, residual, kept)
+                attended = decoder.attend(index, qkv, attention, out=into)
+                if joined and index + 1 < decoder.config.layers:
+                    decoder.join(index, attended, residual[: len(attended)])
+        return decoder.finish(attended, residual[: len(attended)], kept)
 
     def _capture(self, count: int) -> None:
         rows = StepRows(*(tensor[:count] for tensor in self._inputs))
-        residual, qkv, attended = self._residual[:count], self._qkv[:count], self._attended[:count]
         decoder, layers = self._decoder, self._decoder.config.layers
+        residual, qkv = self._residual[:count], self._qkv[:count]
+        attended = None if decoder.sums_in_products(count) else self._attended[:count]
         decoder.begin(rows, residual, qkv)  # compiles kernels and warms libraries up, which a capture must not do
         if layers > 1:
             decoder.proceed(0, rows, attended, residual, qkv)
