@@ -50,11 +50,16 @@ class AttentionStep:
 class Attention:
     """The kernels with this model's constants."""
 
-    def __init__(self, config: ModelConfig, device: torch.device, *, max_decodes: int, batch_invariant: bool) -> None:
+    def __init__(
+        self, config: ModelConfig, device: torch.device, dtype: torch.dtype, *, max_decodes: int, batch_invariant: bool
+    ) -> None:
         self._config, self._batch_invariant = config, batch_invariant
         self._multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
+        half = dtype in {torch.bfloat16, torch.float16}
         plain = config.attention_soft_cap is None and all(layer.window is None for layer in config.attention)
-        self.dense_allowed = plain and not batch_invariant and torch.cuda.get_device_capability(device) >= (9, 0)
+        self.dense_allowed = (
+            plain and not batch_invariant and half and torch.cuda.get_device_capability(device) >= (9, 0)
+        )
         """Whether whole prompts may go to cuDNN."""
         split_rows = max(rows * self._splits(rows) for rows in range(1, max_decodes + 1))
         # chunks are cut into sections only while all rows together fill the GPU once

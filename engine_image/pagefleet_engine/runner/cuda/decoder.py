@@ -72,7 +72,9 @@ class CudaDecoder:
         )
         self._rotary = [table.to(self.device) for table in rotary.tables(config, max_positions)]
         self._hopper = torch.cuda.get_device_capability(self.device) >= (9, 0)
-        self.attention = Attention(config, self.device, max_decodes=max_decodes, batch_invariant=batch_invariant)
+        self.attention = Attention(
+            config, self.device, self.dtype, max_decodes=max_decodes, batch_invariant=batch_invariant
+        )
         self.memory: list[torch.Tensor] = []
 
     @property

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -11,7 +12,7 @@ from pagefleet_engine.runner.cuda.attention import AttentionStep
 from pagefleet_engine.runner.cuda.chunks import ChunkPlan, attention_chunks
 from pagefleet_engine.runner.cuda.decoder import CudaDecoder, DeviceStep, StepRows
 from pagefleet_engine.runner.cuda.device import Uploads, seat_state, step_inputs
-from pagefleet_engine.runner.cuda.graphs import DecodeGraphs, batch_sizes, first_sizes
+from pagefleet_engine.runner.cuda.graphs import SIZE_STEP, DecodeGraphs, batch_sizes, first_sizes
 from pagefleet_engine.runner.cuda.orders import Capture, StepOrder
 from pagefleet_engine.runner.cuda.packing import Packed, Packer, Seats, is_decode
 from pagefleet_engine.runner.cuda.peers import Alone, Peers
@@ -104,6 +105,8 @@ class CudaRunner:
         packed = (
             self._packer.pack(steps, size) if decoding else self._packer.pack(steps, pad_rows=self._segments.size_for)
         )
+        if packed.rows > len(self._inputs.tokens):
+            raise ValueError(f"a step of {packed.rows} rows; this runner was made for {len(self._inputs.tokens)}")
         order = self._order(packed, size, decoding=decoding)
         with self._peers.together(order):
             seats = self._compute(order, packed)
@@ -117,9 +120,15 @@ class CudaRunner:
         chunks, chunk_values = None, None
         if not decoding:
             chunks = attention_chunks(packed, dense_allowed=self._decoder.attention.dense_allowed)
-            chunk_values = chunks.values([(row.row, row.seat, row.position) for row in packed.sampling])
+            sampled = self._padded([(row.row, row.seat, row.position) for row in packed.sampling])
+            chunks, chunk_values = replace(chunks, sampled_rows=len(sampled)), chunks.values(sampled)
         resampled = self._peers.shard.world > 1 and has_special_rows(packed)
         return StepOrder(packed.values, counts, size, chunks, chunk_values, resampled)
+
+    def _padded(self, sampled: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+        """Up to a number of rows that decode graphs have too: the libraries' kernels for it are loaded already."""
+        missing = min(-len(sampled) % SIZE_STEP, self._max_num_seqs - len(sampled))
+        return sampled + [(row, self._max_num_seqs, position) for row, _, position in sampled[-1:]] * missing
 
     def _compute(self, order: StepOrder, packed: Packed | None) -> torch.Tensor:
         """From the order to sampled tokens; the seats of those who sample. Other ranks have no `packed`."""

@@ -36,7 +36,7 @@ def greedy(runner: Runner, *, interleaved: bool, top_logprobs: int | None) -> li
 def test_two_gpus_give_one_gpus_greedy_answers(tmp_path: Path) -> None:
     uri = f"file://{write_tiny_model(tmp_path / 'model', SHAPE)}"
     launch = Launch(
-        model=uri, device="cuda", dtype="float32", max_model_len=512, max_num_seqs=8, max_num_batched_tokens=256,
+        model=uri, device="cuda", dtype="float32", max_model_len=512, max_num_seqs=8, max_num_batched_tokens=512,
         num_kv_blocks=256,
     )  # fmt: skip
     one = load_runner(launch).runner

@@ -1,6 +1,5 @@
 """The GPU's runner gives what the CPU's gives: whole prompts, chunks, batches, every wish of a request."""
 
-
 import pytest
 import torch
 
