@@ -18,7 +18,8 @@ SPILLED_BYTES = 64
 @pytest.mark.timeout(400)
 def test_the_kernels_fit_real_cards() -> None:
     root = Path(__file__).parents[3]
-    paths = os.pathsep.join([str(root), str(root / "engine_image"), str(root / "crds")])
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    paths = os.pathsep.join([str(root), str(root / "engine_image"), str(root / "crds"), *filter(None, given)])
     environment = os.environ | {"TRITON_INTERPRET": "0", "PYTHONPATH": paths}
     program = [sys.executable, "-W", "ignore", "-m", "tests.pagefleet_engine.kernels.compile_cases"]
     found = subprocess.run(program, env=environment, cwd=root, capture_output=True, text=True, check=False)

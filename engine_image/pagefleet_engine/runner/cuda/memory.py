@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from pagefleet_engine.runner.errors import LaunchImpossible
 
-MARGIN_BYTES = 256 << 20
+MARGIN_BYTES = 192 << 20
 """For what no measurement foresees: the driver's own growth, fragmentation."""
 
 

@@ -7,7 +7,15 @@ import torch
 
 from pagefleet_engine.runner.cuda.device import LANES, host_memory
 from pagefleet_engine.runner.cuda.packing import Packed
-from pagefleet_engine.steps import Progress, SequenceResult, SequenceStep, StepPlan, TokenLogprobs, no_progress
+from pagefleet_engine.steps import (
+    Progress,
+    RunnerBroken,
+    SequenceResult,
+    SequenceStep,
+    StepPlan,
+    TokenLogprobs,
+    no_progress,
+)
 
 NOT_FINITE = "the model's numbers for this sequence are not finite"
 Logprobs = Callable[[], Mapping[int, TokenLogprobs]]
@@ -66,10 +74,16 @@ class Launched:
     vocab_size: int
 
     def results(self, progress: Progress = no_progress) -> Sequence[SequenceResult]:
-        """Wait for the step; one result for each sequence of the plan, in its order."""
+        """Wait for the step; one result for each sequence of the plan, in its order.
+
+        Raises RunnerBroken when the device has failed: nothing runs on it any more.
+        """
         found = {key: _failed(key, reason) for key, reason in self.refused.items()}
         if self.packed is not None and self.reading is not None:
-            self.reading.done.synchronize()
+            try:
+                self.reading.done.synchronize()
+            except torch.AcceleratorError as error:
+                raise RunnerBroken(f"the GPU computes nothing any more: {error}") from error
             progress()
             found |= self._computed(self.packed, self.reading)
         return [found[step.sequence_id] for step in self.plan.sequences]

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import torch
 
+from pagefleet_api.sizing import BLOCK_TOKENS
 from pagefleet_engine.kernels.prepare import PackedCounts, StepInputs, keep_sampled, prepare
 from pagefleet_engine.kernels.sampling import sample
+from pagefleet_engine.runner.cuda import trial
 from pagefleet_engine.runner.cuda.attention import AttentionStep
 from pagefleet_engine.runner.cuda.chunks import ChunkPlan, attention_chunks
 from pagefleet_engine.runner.cuda.decoder import CudaDecoder, DeviceStep, StepRows
@@ -19,7 +21,7 @@ from pagefleet_engine.runner.cuda.peers import Alone, Peers
 from pagefleet_engine.runner.cuda.reading import Launched, Reading, Readings
 from pagefleet_engine.runner.cuda.segments import SegmentGraphs, first_counts, row_counts
 from pagefleet_engine.runner.cuda.special import SpecialRows, has_special_rows
-from pagefleet_engine.steps import Pending, Progress, SequenceStep, StepPlan, no_progress
+from pagefleet_engine.steps import Pending, Progress, RunnerBroken, SequenceStep, StepPlan, no_progress
 
 log = logging.getLogger(__name__)
 _UPLOAD_INTS = 1 << 18
@@ -60,6 +62,7 @@ class CudaRunner:
         self._first_sizes = first_sizes(sizes) if sizes else ()
         counts = row_counts(max_batch_tokens) if graphs else ()
         self._segments = SegmentGraphs(decoder, StepRows(*self._inputs[:3]), counts)
+        self._rare_steps = trial.rare_steps((max_blocks - 2) * BLOCK_TOKENS, num_blocks)
         self._first_counts = first_counts(counts) if counts else ()
 
     @property
@@ -76,9 +79,17 @@ class CudaRunner:
     def idle_work(self) -> bool:
         """One piece of what can wait until nobody asks for anything (a graph's capture); False when nothing is left."""
         if not self._graphs.missing and not self._segments.missing:
-            return False
+            return self._try_next()
         with torch.inference_mode(), self._peers.together(Capture()):
             return self._graphs.capture_next() or self._segments.capture_next()
+
+    def _try_next(self) -> bool:
+        """Compute one of the rare steps for nobody, so that its kernels are there when somebody needs them."""
+        plan = next(self._rare_steps, None)
+        if plan is not None:
+            self.launch(plan).results()
+            self._packer.forget()
+        return plan is not None
 
     def launch(self, plan: StepPlan, progress: Progress = no_progress) -> Pending:
         """Send the step to the device and return; `results` of what it returns waits for it."""
@@ -87,6 +98,8 @@ class CudaRunner:
         try:
             with torch.inference_mode():
                 packed, reading = self._launch(steps) if steps else (None, None)
+        except torch.AcceleratorError as error:
+            raise RunnerBroken(f"the GPU computes nothing any more: {error}") from error
         except BaseException:
             self._packer.forget()
             raise

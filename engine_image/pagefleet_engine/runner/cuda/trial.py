@@ -6,6 +6,8 @@ from pagefleet_api.sizing import blocks_for
 from pagefleet_engine.steps import Sampling, SequenceStep, StepPlan
 
 SHORT_TOKENS = 8
+FIRST_LONG_CONTEXT, LAST_LONG_CONTEXT = 2048, 16384
+RARE_CHUNKS = (16, 64)
 _WISHES = Sampling(seed=1, temperature=1.0, top_k=64, top_p=0.9, top_logprobs=20, frequency_penalty=0.5)
 
 
@@ -24,6 +26,22 @@ def largest_steps(batch_tokens: int, max_num_seqs: int, max_model_len: int) -> I
     first = len(prompts)
     yield StepPlan(tuple(_prompt(first + index, share, prompt_logprobs=None) for index in range(seats)))
     yield StepPlan((_prompt(first + seats, min(SHORT_TOKENS, max_model_len), prompt_logprobs=None),))
+
+
+def rare_steps(max_model_len: int, block: int) -> Iterator[StepPlan]:
+    """Short chunks after long contexts, for which the attention has kernels of its own; all of them in `block`.
+
+    Without these such a kernel would be compiled while the first request that needs it, and all others, wait.
+    """
+    context = FIRST_LONG_CONTEXT
+    while context <= max_model_len and context <= LAST_LONG_CONTEXT:
+        for tokens in RARE_CHUNKS:
+            step = SequenceStep(
+                sequence_id=-1, token_ids=(0,) * tokens, start=context - tokens, sample=True,
+                block_table=(block,) * blocks_for(context), sampling=Sampling(seed=0, temperature=0.0),
+            )  # fmt: skip
+            yield StepPlan((step,))
+        context *= 2
 
 
 def _prompt(sequence_id: int, tokens: int, *, prompt_logprobs: int | None) -> SequenceStep:
