@@ -12,7 +12,8 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[3]
 SHARED_BYTES = {80: 163 << 10, 90: 227 << 10}
-SPILLED_BYTES = {80: 320, 90: 64}
+SPILLED_BYTES = {80: 320, 90: 96}
+"""Prefill at head size 128 is held to 128 registers: spilling a little, two programs share a multiprocessor."""
 
 
 def test_every_variant_fits_the_card_it_is_compiled_for() -> None:
