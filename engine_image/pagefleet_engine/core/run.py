@@ -18,7 +18,7 @@ from pagefleet_api.sizing import BLOCK_TOKENS
 from pagefleet_engine.core.channel import ChannelClosed, CoreChannel
 from pagefleet_engine.core.loop import HEARTBEAT_INTERVAL_S, CoreLoop
 from pagefleet_engine.scheduler.admission import Capacity, answer_room
-from pagefleet_engine.scheduler.fcfs import Scheduler
+from pagefleet_engine.scheduler.fcfs import NOBODY, Scheduler
 from pagefleet_engine.scheduler.pace import Pace
 from pagefleet_engine.steps import Runner, RunnerBroken, Sampling, execute
 from pagefleet_engine.wire import CoreFailed, CoreReady, StepReport, Submit
@@ -144,7 +144,7 @@ def make_first_tokens(runner: Runner, capacity: Capacity) -> None:
     scheduler = Scheduler(capacity, max_num_seqs=1, max_num_batched_tokens=prompt_tokens)
     scheduler.submit(
         Submit(
-            request_id=0,
+            request_id=NOBODY,
             prompt_token_ids=tuple(index % capacity.vocab_size for index in range(prompt_tokens)),
             max_tokens=max_tokens,
             sampling=Sampling(seed=0, temperature=0.0),

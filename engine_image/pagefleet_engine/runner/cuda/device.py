@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 import torch
 
+from pagefleet_api.sizing import BLOCK_TOKENS
 from pagefleet_engine.kernels.prepare import SeatState, StepInputs
 from pagefleet_engine.runner.cuda.packing import Ints
+from pagefleet_engine.steps import RunnerBroken
 
 LANES = 6
 """Host memory must not be overwritten before its copy was made: three steps are at work at most (one computes, one
@@ -27,6 +29,25 @@ def step_inputs(max_rows: int, max_decodes: int, device: torch.device) -> StepIn
     rows = [torch.zeros(max_rows, dtype=torch.int32, device=device) for _ in range(3)]
     decodes = [torch.zeros(max_decodes, dtype=torch.int32, device=device) for _ in range(2)]
     return StepInputs(*rows, *decodes)
+
+
+def clear(inputs: StepInputs, dummy_block: int, nobody: int) -> None:
+    """Make the inputs those of a step for nobody: padding alone, which reads and writes the dummy block."""
+    inputs.tokens.zero_()
+    inputs.positions.zero_()
+    inputs.slots.fill_(dummy_block * BLOCK_TOKENS)
+    inputs.seats.fill_(nobody)
+    inputs.context_lengths.fill_(1)
+
+
+def require_device(error: BaseException) -> None:
+    """After an error of the device: raise RunnerBroken when nothing runs on it any more."""
+    if not isinstance(error, torch.AcceleratorError):
+        return
+    try:
+        torch.cuda.synchronize()
+    except torch.AcceleratorError:
+        raise RunnerBroken(f"the GPU computes nothing any more: {error}") from error
 
 
 def host_memory(size: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:

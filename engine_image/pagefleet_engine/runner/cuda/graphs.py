@@ -58,6 +58,10 @@ class DecodeGraphs:
         self._capture(self._missing[-1])
         return True
 
+    def give_up(self) -> None:
+        """Do without the sizes that are missing."""
+        self._missing.clear()
+
     def size_for(self, rows: int) -> int | None:
         """The smallest captured size that holds `rows`, or None."""
         place = bisect.bisect_left(self._captured, rows)

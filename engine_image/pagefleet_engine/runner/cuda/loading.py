@@ -19,13 +19,14 @@ from pagefleet_engine.runner.cuda.graphs import batch_sizes
 from pagefleet_engine.runner.cuda.memory import Division, GpuMemory, divide
 from pagefleet_engine.runner.cuda.peers import Peers
 from pagefleet_engine.runner.cuda.runner import CudaRunner
+from pagefleet_engine.runner.cuda.segments import row_counts
 from pagefleet_engine.runner.cuda.shards import ShardedWeights, shard_config
 from pagefleet_engine.runner.cuda.staging import StagedWeights
 
 LOADING_THREADS = 4
 CONTEXT_BYTES = 640 << 20
 """What the driver keeps for a process: context, libraries, kernels (measured on an H200, see bench/LOG.md)."""
-GRAPH_BYTES = 8 << 20
+GRAPH_BYTES = 4 << 20
 """What one captured size keeps outside the shared pool (likewise)."""
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,8 @@ def load(
     peak_bytes = _measured_peak(decoder, options, max_model_len, peers)
     measured = time.perf_counter()
     shape = KvShape(config.layers, config.kv_heads, config.head_size, dtype.itemsize)
-    graph_bytes = GRAPH_BYTES * len(batch_sizes(launch.max_num_seqs)) if launch.cuda_graphs else 0
+    captured = len(batch_sizes(launch.max_num_seqs)) + len(row_counts(batch_tokens))
+    graph_bytes = GRAPH_BYTES * captured if launch.cuda_graphs else 0
     free_bytes, total_bytes = torch.cuda.mem_get_info()
     memory = GpuMemory(total_bytes, free_bytes, torch.cuda.memory_reserved() + own_before)
     division = divide(

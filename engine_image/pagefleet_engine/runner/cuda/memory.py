@@ -39,7 +39,8 @@ def divide(memory: GpuMemory, utilisation: float, *, weight_bytes: int, peak_byt
     budget = int(memory.total_bytes * utilisation)
     reserved = max(memory.own_bytes - weight_bytes, 0) + graph_bytes + MARGIN_BYTES
     by_budget = budget - weight_bytes - peak_bytes - reserved
-    by_room = memory.free_bytes - peak_bytes - graph_bytes - MARGIN_BYTES
+    # while a size is captured, its step is computed once beside the memory that the captured ones keep
+    by_room = memory.free_bytes - 2 * peak_bytes - graph_bytes - MARGIN_BYTES
     kv = min(by_budget, by_room)
     if kv <= 0:
         raise LaunchImpossible(

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 
 import torch
 
-from pagefleet_engine.runner.cuda.device import LANES, host_memory
+from pagefleet_engine.runner.cuda.device import LANES, host_memory, require_device
 from pagefleet_engine.runner.cuda.packing import Packed
 from pagefleet_engine.steps import (
     Progress,
-    RunnerBroken,
     SequenceResult,
     SequenceStep,
     StepPlan,
@@ -83,7 +82,8 @@ class Launched:
             try:
                 self.reading.done.synchronize()
             except torch.AcceleratorError as error:
-                raise RunnerBroken(f"the GPU computes nothing any more: {error}") from error
+                require_device(error)
+                raise
             progress()
             found |= self._computed(self.packed, self.reading)
         return [found[step.sequence_id] for step in self.plan.sequences]

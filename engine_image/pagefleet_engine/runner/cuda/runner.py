@@ -13,7 +13,7 @@ from pagefleet_engine.runner.cuda import trial
 from pagefleet_engine.runner.cuda.attention import AttentionStep
 from pagefleet_engine.runner.cuda.chunks import ChunkPlan, attention_chunks
 from pagefleet_engine.runner.cuda.decoder import CudaDecoder, DeviceStep, StepRows
-from pagefleet_engine.runner.cuda.device import Uploads, seat_state, step_inputs
+from pagefleet_engine.runner.cuda.device import Uploads, clear, require_device, seat_state, step_inputs
 from pagefleet_engine.runner.cuda.graphs import SIZE_STEP, DecodeGraphs, batch_sizes, first_sizes
 from pagefleet_engine.runner.cuda.orders import Capture, StepOrder
 from pagefleet_engine.runner.cuda.packing import Packed, Packer, Seats, is_decode
@@ -62,7 +62,7 @@ class CudaRunner:
         self._first_sizes = first_sizes(sizes) if sizes else ()
         counts = row_counts(max_batch_tokens) if graphs else ()
         self._segments = SegmentGraphs(decoder, StepRows(*self._inputs[:3]), counts)
-        self._rare_steps = trial.rare_steps((max_blocks - 2) * BLOCK_TOKENS, num_blocks)
+        self._rare_steps = trial.rare_steps((max_blocks - 2) * BLOCK_TOKENS, num_blocks, max_batch_tokens)
         self._first_counts = first_counts(counts) if counts else ()
 
     @property
@@ -73,14 +73,35 @@ class CudaRunner:
     def warm_up(self) -> None:
         """Capture the first graphs; compiles what decode steps need."""
         with torch.inference_mode():
+            clear(self._inputs, self._num_blocks, self._max_num_seqs)
             self._graphs.capture(self._first_sizes)
             self._segments.capture(self._first_counts)
 
     def idle_work(self) -> bool:
-        """One piece of what can wait until nobody asks for anything (a graph's capture); False when nothing is left."""
+        """One piece of what can wait until nobody asks for anything (a graph's capture); False when nothing is left.
+
+        What cannot be prepared is done without: steps are then padded more, or a kernel is made when it is needed.
+        """
+        try:
+            return self._prepare_more()
+        except (RunnerBroken, torch.AcceleratorError):
+            raise
+        except Exception:
+            if self._peers.shard.world > 1:
+                raise  # the ranks may be apart now
+            log.exception("idle_work_failed")
+            self._graphs.give_up()
+            self._segments.give_up()
+            self._rare_steps = iter(())
+            self._packer.forget()
+            return False
+
+    def _prepare_more(self) -> bool:
         if not self._graphs.missing and not self._segments.missing:
             return self._try_next()
         with torch.inference_mode(), self._peers.together(Capture()):
+            # a capture computes its step once before: for nobody, so that no cached block is written
+            clear(self._inputs, self._num_blocks, self._max_num_seqs)
             return self._graphs.capture_next() or self._segments.capture_next()
 
     def _try_next(self) -> bool:
@@ -98,10 +119,9 @@ class CudaRunner:
         try:
             with torch.inference_mode():
                 packed, reading = self._launch(steps) if steps else (None, None)
-        except torch.AcceleratorError as error:
-            raise RunnerBroken(f"the GPU computes nothing any more: {error}") from error
-        except BaseException:
+        except BaseException as error:
             self._packer.forget()
+            require_device(error)
             raise
         return Launched(plan, refused, packed, reading, self._decoder.config.vocab_size)
 

@@ -60,6 +60,10 @@ class SegmentGraphs:
         """Numbers of rows not captured yet."""
         return len(self._missing)
 
+    def give_up(self) -> None:
+        """Do without the numbers that are missing."""
+        self._missing.clear()
+
     def size_for(self, rows: int) -> int | None:
         """The smallest captured number that holds `rows`, or None."""
         place = bisect.bisect_left(self._captured, rows)

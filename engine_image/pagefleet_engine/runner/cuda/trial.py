@@ -28,14 +28,14 @@ def largest_steps(batch_tokens: int, max_num_seqs: int, max_model_len: int) -> I
     yield StepPlan((_prompt(first + seats, min(SHORT_TOKENS, max_model_len), prompt_logprobs=None),))
 
 
-def rare_steps(max_model_len: int, block: int) -> Iterator[StepPlan]:
+def rare_steps(max_model_len: int, block: int, batch_tokens: int) -> Iterator[StepPlan]:
     """Short chunks after long contexts, for which the attention has kernels of its own; all of them in `block`.
 
     Without these such a kernel would be compiled while the first request that needs it, and all others, wait.
     """
     context = FIRST_LONG_CONTEXT
     while context <= max_model_len and context <= LAST_LONG_CONTEXT:
-        for tokens in RARE_CHUNKS:
+        for tokens in filter(batch_tokens.__ge__, RARE_CHUNKS):
             step = SequenceStep(
                 sequence_id=-1, token_ids=(0,) * tokens, start=context - tokens, sample=True,
                 block_table=(block,) * blocks_for(context), sampling=Sampling(seed=0, temperature=0.0),

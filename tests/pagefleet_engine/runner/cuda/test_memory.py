@@ -27,7 +27,7 @@ def test_others_memory_does_not_count_against_the_share() -> None:
 
 def test_what_others_use_is_not_given_out() -> None:
     found = divide(memory(100, 10, 20), 0.9, weight_bytes=16 * GIB, peak_bytes=GIB, graph_bytes=0)
-    assert found.kv == 9 * GIB - MARGIN_BYTES
+    assert found.kv == 8 * GIB - MARGIN_BYTES
 
 
 def test_a_refusal_says_who_has_the_memory() -> None:

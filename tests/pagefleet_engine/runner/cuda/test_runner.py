@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from pagefleet_engine.core.run import make_first_tokens
 from pagefleet_engine.models.config import ModelConfig
 from pagefleet_engine.models.config_files import read_config
 from pagefleet_engine.models.decoder import Decoder
@@ -10,9 +11,11 @@ from pagefleet_engine.models.layers import read_layer, read_top
 from pagefleet_engine.models.source import resolve
 from pagefleet_engine.models.weights import Weights, open_weights
 from pagefleet_engine.runner.cuda.decoder import CudaDecoder
+from pagefleet_engine.runner.cuda.device import clear
 from pagefleet_engine.runner.cuda.runner import CudaRunner
 from pagefleet_engine.runner.cuda.staging import StagedWeights
 from pagefleet_engine.runner.torch_runner import TorchRunner
+from pagefleet_engine.scheduler.admission import Capacity
 from pagefleet_engine.steps import Runner, Sampling, SequenceStep, StepPlan, execute
 from tests.pagefleet_engine.runner import step_driver
 from tests.pagefleet_engine.tiny_model import TinyShape, write_tiny_model
@@ -141,3 +144,25 @@ def test_a_fixed_order_of_sums_gives_the_same_answers(model: tuple[ModelConfig, 
     greedy = Sampling(seed=0, temperature=0.0)
     runner = gpu_runner(model, device, batch_invariant=True)
     assert answers(runner, greedy) == answers(cpu_runner(model), greedy)
+
+
+def test_a_request_after_the_first_tokens_is_sampled_by_its_own_wishes(
+    model: tuple[ModelConfig, Weights], device: str
+) -> None:
+    """The runner's first tokens are for nobody: the first request must not be taken for their continuation."""
+    sampling = Sampling(seed=77, temperature=3.0)
+    fresh, warm = gpu_runner(model, device), gpu_runner(model, device)
+    make_first_tokens(warm, Capacity(WINDOW, BLOCKS, model[0].vocab_size))
+    assert answers(warm, sampling) == answers(fresh, sampling)
+
+
+def test_a_step_for_nobody_writes_no_block_that_may_be_cached(model: tuple[ModelConfig, Weights], device: str) -> None:
+    runner = gpu_runner(model, device)
+    answers(runner, Sampling(seed=0, temperature=0.0))
+    memory = [layer[:BLOCKS].clone() for layer in runner._decoder.memory]
+    with torch.inference_mode():
+        clear(runner._inputs, BLOCKS, SEATS)
+        runner._decode_step(SEATS)
+    assert all(
+        torch.equal(before, layer[:BLOCKS]) for before, layer in zip(memory, runner._decoder.memory, strict=True)
+    )
