@@ -99,7 +99,7 @@ def test_what_went_while_nobody_watched_is_forgotten_after_the_history_is_lost(
     box.start_apiserver()
     proxy.heal()
     eventually(lambda: operator.events("unnoticed_deletion"), "it is missed", 40)
-    assert 'inference_service="goes"' not in operator.get("/metrics")[1]
+    eventually(lambda: 'inference_service="goes"' not in operator.get("/metrics")[1], "it is forgotten")
     api.create("inferenceservices", service(namespace, "new"))
     eventually(lambda: _handled(api, namespace, "new"), "it works on", 30)
     assert not operator.events("pass_crashed")
