@@ -37,7 +37,7 @@ class StepOrder:
 
 
 class Capture(msgspec.Struct, frozen=True, tag="capture"):
-    """Capture the next missing decode graph."""
+    """Capture what is missing next, a decode step or the segments of a step with prompts."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
