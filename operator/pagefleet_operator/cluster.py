@@ -174,6 +174,12 @@ class Cluster:
         except NotFound:
             return None
 
+    async def items(self, kind: Kind, namespace: str | None, *, fields: str = "") -> list[Body]:
+        """Objects of a kind that a field selector takes, as the server has them in its memory: maybe not the newest."""
+        query = [("resourceVersion", "0"), *((("fieldSelector", fields),) if fields else ())]
+        answer = await self._request("GET", kind.path(namespace), query=query, timeout_s=self._read_timeout_s)
+        return list(answer.get("items") or ())
+
     async def uids(self, kind: Kind, namespace: str | None) -> set[str]:
         """The uids of all our objects of a kind, as the server's storage has them now."""
         query = () if kind is INFERENCE_SERVICE else (("labelSelector", f"{labels.MANAGED_BY}={labels.FIELD_MANAGER}"),)

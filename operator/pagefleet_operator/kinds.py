@@ -24,6 +24,7 @@ DEPLOYMENT = Kind("Deployment", "apps/v1", "deployments")
 SERVICE = Kind("Service", "v1", "services")
 SERVICE_ACCOUNT = Kind("ServiceAccount", "v1", "serviceaccounts")
 POD = Kind("Pod", "v1", "pods")
+NODE = Kind("Node", "v1", "nodes")
 LEASE = Kind("Lease", "coordination.k8s.io/v1", "leases")
 EVENT = Kind("Event", "events.k8s.io/v1", "events")
 CHILDREN = {kind.name: kind for kind in (SERVICE_ACCOUNT, SERVICE, DEPLOYMENT)}

@@ -11,6 +11,9 @@ from typing import NamedTuple
 
 from pagefleet_api import labels
 from pagefleet_api.load import Load
+from pagefleet_operator.evidence import Evidence as Evidence
+from pagefleet_operator.evidence import Room as Room
+from pagefleet_operator.evidence import extended_requests
 from pagefleet_operator.problems import Body as Body
 from pagefleet_operator.problems import PodProblem as PodProblem
 from pagefleet_operator.problems import condition_of, pod_problem
@@ -95,6 +98,8 @@ class Pod:
     deletion_cost: int | None = None
     restarts: int = 0
     """Of the engine's container: with each, what it held is gone."""
+    extended: Mapping[str, int] = field(default_factory=dict)
+    """What it asks of its node beside CPU, memory and storage, GPUs for example."""
     problem: PodProblem | None = None
 
     @property
@@ -137,6 +142,7 @@ class Pod:
             template_hash=pod_labels.get(TEMPLATE_HASH),
             deletion_cost=_integer(notes.get(labels.DELETION_COST)),
             restarts=restarts,
+            extended=extended_requests(body.get("spec") or {}),
             problem=None if ready else pod_problem(status, container),
         )
 
@@ -222,6 +228,13 @@ class Observed:
     """Latest good sample by pod uid; read it with `sample`."""
     children: Mapping[ChildKey, Body] = field(default_factory=dict)
     """Live objects that have a child's name or this service as controller, raw."""
+    evidence: Evidence = field(default_factory=Evidence)
+    """What was found out about pods in trouble."""
+
+    @property
+    def room(self) -> Room | None:
+        """How much of what the pods wait for is free on the nodes; None when it is not known."""
+        return self.evidence.room
 
     @property
     def two_templates(self) -> bool:

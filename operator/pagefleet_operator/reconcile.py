@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +14,7 @@ from pagefleet_operator import render
 from pagefleet_operator.autoscaling import Fleet, Outcome, Policy, decide
 from pagefleet_operator.cache import ServiceKey, WatchCache
 from pagefleet_operator.execute import Executor, Hindrances, Steps
+from pagefleet_operator.inquiry import Inquiry
 from pagefleet_operator.metrics import Metrics, Operator
 from pagefleet_operator.news import turn
 from pagefleet_operator.observed import Body, ChildKey, DeploymentView, Now, Observed
@@ -49,6 +51,7 @@ class Reconciler:
         self._settings, self._cache, self._cluster = settings, cache, cluster
         self._scraper, self._metrics, self._look_again = scraper, metrics, look_again
         self._executor = Executor(cluster, scraper, cache, metrics)
+        self._inquiry = Inquiry(cluster, everywhere=not settings.namespaces)
         self._kept: dict[ServiceKey, Recollection] = {}
 
     async def converge(self, key: ServiceKey) -> None:
@@ -100,6 +103,11 @@ class Reconciler:
             return None if kept is None else kept.service, error
 
     async def _look(self, service: InferenceService) -> Observed:
+        """What is there, with what can be found out about pods in trouble."""
+        observed = await self._sampled(service)
+        return replace(observed, evidence=await self._inquiry.about(observed))
+
+    async def _sampled(self, service: InferenceService) -> Observed:
         """What is there; with samples of this moment where a fixed number goes down, as they say who leaves.
 
         Fixed services are sampled rarely, and by then the idlest pod may be the busiest one.
@@ -214,7 +222,7 @@ class Reconciler:
     async def _report(self, key: ServiceKey, done: Done, invalid: InvalidService | None, now: Now) -> None:
         """What is observed now counts, with our own writes in it: before them it was about another generation."""
         decided, service = done.decided, done.decided.steps.service
-        observed = self._observe(service)
+        observed = replace(self._observe(service), evidence=decided.steps.observed.evidence)
         self._measure(key, decided, observed)
         if invalid is not None:
             await self._report_invalid(key, invalid, now)

@@ -9,16 +9,7 @@ from pagefleet_api.status import Condition
 from pagefleet_operator.autoscaling.values import Outcome, Verdict
 from pagefleet_operator.observed import Now, Observed, Pod, format_second
 from pagefleet_operator.plan.convergence import Conflict, Wait
-
-_GRAVEST_FIRST = (
-    Reason.OUT_OF_MEMORY,
-    Reason.CRASH_LOOP,
-    Reason.IMAGE_PULL_FAILED,
-    Reason.UNSCHEDULABLE,
-    Reason.NODE_LOST,
-    Reason.ENGINE_UNREADY,
-    Reason.STARTING,
-)
+from pagefleet_operator.status.causes import told
 
 Found = dict[ConditionType, Verdict]
 
@@ -105,11 +96,7 @@ def _trouble(scene: Scene) -> Verdict | None:
     failure = scene.observed.deployment and scene.observed.deployment.replica_failure
     if failure:
         return Verdict(False, _refusal(failure), failure)
-    sick = [(pod, pod.problem) for pod in scene.serving if pod.problem is not None]
-    if not sick:
-        return None
-    pod, problem = min(sick, key=lambda pair: (_GRAVEST_FIRST.index(pair[1].reason), pair[0].name))
-    return Verdict(False, problem.reason, f"{pod.name}: {problem.message}")
+    return told(scene.serving, scene.observed.evidence)
 
 
 def _refusal(failure: str) -> Reason:

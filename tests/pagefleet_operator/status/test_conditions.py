@@ -3,7 +3,16 @@ from dataclasses import replace
 import pytest
 
 from pagefleet_api.reasons import Reason
-from pagefleet_operator.observed import ChildKey, DeploymentView, Observed, Pod, PodProblem, Progress
+from pagefleet_operator.observed import (
+    ChildKey,
+    DeploymentView,
+    Evidence,
+    Observed,
+    Pod,
+    PodProblem,
+    Progress,
+    Room,
+)
 from pagefleet_operator.plan.convergence import Conflict, Wait
 from tests.pagefleet_operator.autoscaling.build import SILENT, UNPLACED
 from tests.pagefleet_operator.plan.build import drained, observed, pod
@@ -172,7 +181,9 @@ def test_the_transition_time_moves_only_with_the_status() -> None:
     assert {found.observed_generation for found in down.conditions} == {3}
 
 
-def test_several_sick_pods_are_told_by_the_gravest_then_by_name() -> None:
-    seen = observed(sick(Reason.CRASH_LOOP, "z", "z"), sick(Reason.CRASH_LOOP, "a", "a"), sick(Reason.STARTING))
-    found = condition(status(replace(seen), 3), "Ready")
-    assert found is not None and found.message == "a: a"
+def test_what_is_free_on_the_nodes_is_in_the_message_of_a_pod_that_waits() -> None:
+    waits = pod("b", ready=False, problem=PodProblem(Reason.UNSCHEDULABLE, "full"), extended={"nvidia.com/gpu": 2})
+    room = Room(resource="nvidia.com/gpu", free_by_node={"n": 1}, allocatable=8)
+    found = condition(status(replace(observed(waits), evidence=Evidence(room=room)), 1), "Ready")
+    assert found is not None
+    assert found.message == "b: full; it needs 2 nvidia.com/gpu: 1 free on the node with most left, 1 of 8 on all nodes"

@@ -1,0 +1,130 @@
+"""What the watch cache does not hold and is asked for only while a pod is in trouble, as values: how much of an
+extended resource the nodes have left, and what the kubelet said in Events. Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pagefleet_api import quantity
+from pagefleet_operator.problems import Body, condition_of
+
+_NO_MORE_PODS = frozenset({"NoSchedule", "NoExecute"})
+_STATE_OF_NODE = "node.kubernetes.io/"
+_ENDED = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """How much of one extended resource, GPUs for example, is free on the nodes that take pods.
+
+    Taints that somebody set on purpose are not looked at, as pods may tolerate them: the scheduler says what it
+    makes of those.
+    """
+
+    resource: str
+    free_by_node: Mapping[str, int] = field(default_factory=dict)
+    """Of every node that has the resource at all."""
+    allocatable: int = 0
+    """Free or not, on all of these nodes."""
+
+    @property
+    def total_free(self) -> int:
+        """Free on all nodes together."""
+        return sum(self.free_by_node.values())
+
+    @property
+    def most_free(self) -> int:
+        """Free on the node that has most left: a pod that asks for more fits nowhere."""
+        return max(self.free_by_node.values(), default=0)
+
+    def pods(self, each: int) -> int:
+        """How many more pods fit that ask for `each` (at least 1) of the resource."""
+        return sum(free // each for free in self.free_by_node.values())
+
+    @classmethod
+    def of(cls, resource: str, nodes: Iterable[Body], pods: Iterable[Body]) -> "Room":
+        """From nodes and the pods that are assigned to them, as the API server gives them."""
+        capacity = {node["metadata"]["name"]: has for node in nodes if (has := _takes(node, resource)) > 0}
+        free = dict(capacity)
+        for pod in pods:
+            spec = pod.get("spec") or {}
+            node = spec.get("nodeName")
+            if node in free and (pod.get("status") or {}).get("phase") not in _ENDED:
+                free[node] -= extended_requests(spec).get(resource, 0)
+        return cls(
+            resource=resource,
+            free_by_node={node: max(left, 0) for node, left in free.items()},
+            allocatable=sum(capacity.values()),
+        )
+
+
+class Warned(NamedTuple):
+    """A Warning that somebody, mostly the kubelet, posted about a pod."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was found out about a service's pods beside their own status."""
+
+    room: Room | None = None
+    """None while no pod waits for an extended resource, or where the operator may not look at nodes."""
+    warnings: Mapping[str, Warned] = field(default_factory=dict)
+    """The latest by pod uid, of pods that do not get as far as running."""
+    pulls: Mapping[str, int] = field(default_factory=dict)
+    """How often the image was tried, by pod uid, of pods whose image does not come."""
+
+
+def extended_requests(spec: Body) -> dict[str, int]:
+    """What a pod asks of its node beside CPU, memory and storage, by resource name.
+
+    Source: `PodRequests` in k8s.io/component-helpers/resource: sidecars add up with what starts after them.
+    """
+    running: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in spec.get("initContainers") or ():
+        wants = _container_requests(container)
+        _raise_to(peak, _plus(running, wants))
+        if container.get("restartPolicy") == "Always":
+            running = _plus(running, wants)
+    for container in spec.get("containers") or ():
+        running = _plus(running, _container_requests(container))
+    _raise_to(peak, running)
+    return {name: amount for name, amount in peak.items() if amount}
+
+
+def _container_requests(container: Body) -> dict[str, int]:
+    """Requests of extended resources equal their limits, and either may be left out."""
+    resources = container.get("resources") or {}
+    given = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: quantity.to_bytes(str(amount)) for name, amount in given.items() if _is_extended(name)}
+
+
+def _is_extended(resource: str) -> bool:
+    """Source: `IsExtendedResourceName` in k8s.io/component-helpers/scheduling/corev1."""
+    return "/" in resource and "kubernetes.io/" not in resource
+
+
+def _plus(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in one.keys() | other.keys()}
+
+
+def _raise_to(peak: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for name, amount in amounts.items():
+        peak[name] = max(peak.get(name, 0), amount)
+
+
+def _takes(node: Body, resource: str) -> int:
+    """How much of the resource the node has for pods; 0 when it takes none now."""
+    spec, status = node.get("spec") or {}, node.get("status") or {}
+    away = any(
+        taint.get("effect") in _NO_MORE_PODS and str(taint.get("key")).startswith(_STATE_OF_NODE)
+        for taint in spec.get("taints") or ()
+    )
+    ready = (condition_of(status, "Ready") or {}).get("status") == "True"
+    if away or spec.get("unschedulable") or not ready:
+        return 0
+    return quantity.to_bytes(str((status.get("allocatable") or {}).get(resource, "0")))

@@ -1,0 +1,97 @@
+from typing import Any
+
+import pytest
+
+from pagefleet_operator.evidence import Room, extended_requests
+
+GPU = "nvidia.com/gpu"
+
+
+def node(name: str, gpus: int | None = 8, *, ready: str = "True", **spec: Any) -> dict[str, Any]:
+    has = {} if gpus is None else {GPU: str(gpus)}
+    status = {"allocatable": {"cpu": "4", **has}, "conditions": [{"type": "Ready", "status": ready}]}
+    return {"metadata": {"name": name}, "spec": spec, "status": status}
+
+
+def pod(where: str | None, gpus: int, phase: str = "Running") -> dict[str, Any]:
+    container = {"resources": {"limits": {GPU: str(gpus)}}}
+    spec = {"containers": [container], **({"nodeName": where} if where else {})}
+    return {"spec": spec, "status": {"phase": phase}}
+
+
+def test_room_is_what_pods_leave_on_nodes_that_have_the_resource() -> None:
+    nodes = [node("a"), node("b"), node("none", None)]
+    pods = [pod("a", 5), pod("a", 2), pod("b", 6), pod(None, 1), pod("none", 1), pod("b", 2, "Failed")]
+    room = Room.of(GPU, nodes, pods)
+    assert room == Room(resource=GPU, free_by_node={"a": 1, "b": 2}, allocatable=16)
+    assert (room.total_free, room.most_free) == (3, 2)
+    assert (room.pods(1), room.pods(2), room.pods(3)) == (3, 1, 0)
+
+
+@pytest.mark.parametrize(
+    "away",
+    [
+        node("b", ready="Unknown"),
+        node("b", unschedulable=True),
+        node("b", taints=[{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}]),
+    ],
+)
+def test_a_node_that_takes_no_pods_has_no_room(away: dict[str, Any]) -> None:
+    room = Room.of(GPU, [node("a"), away], [pod("b", 8)])
+    assert (room.free_by_node, room.allocatable) == ({"a": 8}, 8)
+
+
+@pytest.mark.parametrize(
+    "taint",
+    [
+        {"key": GPU, "effect": "NoSchedule"},
+        {"key": "node.kubernetes.io/disk-pressure", "effect": "PreferNoSchedule"},
+    ],
+)
+def test_taints_that_a_pod_may_tolerate_take_no_room(taint: dict[str, Any]) -> None:
+    assert Room.of(GPU, [node("a", taints=[taint])], []).total_free == 8
+
+
+def test_a_node_that_lost_devices_under_its_pods_has_none_free() -> None:
+    room = Room.of(GPU, [node("a", 2)], [pod("a", 4)])
+    assert (room.free_by_node, room.allocatable, room.most_free) == ({"a": 0}, 2, 0)
+
+
+def test_where_nothing_has_the_resource_no_pod_fits() -> None:
+    room = Room.of(GPU, [], [])
+    assert (room.total_free, room.most_free, room.pods(1)) == (0, 0, 0)
+
+
+def container(gpus: int, **more: Any) -> dict[str, Any]:
+    return {"resources": {"requests": {GPU: gpus, "cpu": "1"}}, **more}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, {}),
+        ({"containers": [{"resources": {"limits": {"cpu": "1", "hugepages-2Mi": "4Mi"}}}]}, {}),
+        ({"containers": [{"resources": {"limits": {"kubernetes.io/x": "1", GPU: "0"}}}]}, {}),
+        ({"containers": [container(2), container(1)]}, {GPU: 3}),
+        ({"containers": [container(2)], "initContainers": [container(1)]}, {GPU: 2}),
+        ({"containers": [container(1)], "initContainers": [container(4)]}, {GPU: 4}),
+        (
+            {
+                "containers": [container(2)],
+                "initContainers": [container(1, restartPolicy="Always"), container(3)],
+            },
+            {GPU: 4},
+        ),
+        (
+            {
+                "containers": [container(2)],
+                "initContainers": [container(3), container(1, restartPolicy="Always")],
+            },
+            {GPU: 3},
+        ),
+    ],
+)
+def test_a_pod_asks_for_what_its_containers_need_at_the_same_time(
+    spec: dict[str, Any], expected: dict[str, int]
+) -> None:
+    assert extended_requests(spec) == expected

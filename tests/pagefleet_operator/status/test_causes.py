@@ -1,0 +1,61 @@
+from dataclasses import replace
+
+from pagefleet_api.reasons import Reason
+from pagefleet_operator.observed import Evidence, Pod, PodProblem, Room
+from pagefleet_operator.status.causes import told
+from tests.pagefleet_operator.plan.build import pod
+
+GPU = "nvidia.com/gpu"
+ROOM = Evidence(room=Room(resource=GPU, free_by_node={"n1": 1, "n2": 2}, allocatable=16))
+
+
+def sick(name: str, reason: Reason, words: str = "words", **more: object) -> Pod:
+    return pod(name, ready=False, problem=PodProblem(reason, words), **more)
+
+
+def words(*pods: Pod, evidence: Evidence | None = None) -> tuple[str, str]:
+    verdict = told(pods, evidence or Evidence())
+    assert verdict is not None and not verdict.status
+    return verdict.reason, verdict.message
+
+
+def test_sound_pods_have_no_cause() -> None:
+    assert told([pod("a")], Evidence()) is None
+    assert told([], Evidence()) is None
+
+
+def test_the_commonest_cause_comes_first_and_each_has_its_number() -> None:
+    pods = [sick("a", Reason.OUT_OF_MEMORY), sick("c", Reason.UNSCHEDULABLE), sick("b", Reason.UNSCHEDULABLE, "full")]
+    assert words(*pods) == ("Unschedulable", "b: full (2 pods); a: words")
+
+
+def test_of_equally_common_causes_the_gravest_comes_first() -> None:
+    pods = [sick("a", Reason.NODE_LOST), sick("b", Reason.CRASH_LOOP), sick("c", Reason.IMAGE_PULL_FAILED)]
+    assert words(*pods) == ("CrashLoop", "b: words; c: words; a: words")
+
+
+def test_pods_that_only_start_hide_no_cause_however_many_they_are() -> None:
+    starting = [sick(name, Reason.STARTING, "the engine loads the model") for name in "abc"]
+    assert words(*starting, sick("d", Reason.CRASH_LOOP)) == ("CrashLoop", "d: words")
+    assert words(*starting) == ("Starting", "a: the engine loads the model (3 pods)")
+
+
+def test_not_every_cause_of_many_is_told() -> None:
+    kinds = (Reason.OUT_OF_MEMORY, Reason.CRASH_LOOP, Reason.IMAGE_PULL_FAILED, Reason.NODE_LOST)
+    assert words(*(sick(kind.value, kind) for kind in kinds))[1].count(";") == 2
+
+
+def test_who_waits_for_gpus_is_told_how_many_are_free() -> None:
+    waits = sick(
+        "a", Reason.UNSCHEDULABLE, "0/2 nodes are available: 2 Insufficient nvidia.com/gpu.", extended={GPU: 4}
+    )
+    assert words(waits, evidence=ROOM)[1] == (
+        "a: 0/2 nodes are available: 2 Insufficient nvidia.com/gpu.; "
+        "it needs 4 nvidia.com/gpu: 2 free on the node with most left, 3 of 16 on all nodes"
+    )
+
+
+def test_without_a_look_at_the_nodes_the_schedulers_words_stand_alone() -> None:
+    waits = sick("a", Reason.UNSCHEDULABLE, "0/2 nodes are available", extended={GPU: 4})
+    assert words(waits)[1] == "a: 0/2 nodes are available"
+    assert words(replace(waits, extended={}), evidence=ROOM)[1] == "a: 0/2 nodes are available"
