@@ -1,7 +1,7 @@
 """What the resource's types are made of: the base, CEL rules, bounded quantities."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import (
     AfterValidator,
@@ -22,9 +22,25 @@ from pagefleet_api import quantity
 SERVER_DEFAULT: dict[str, JsonValue] = {"x-server-default": True}
 
 
-def rules(*pairs: tuple[str, str]) -> dict[str, Any]:
-    """CEL rules for a schema: (expression that must hold, message that names the field and the way out)."""
-    return {"x-kubernetes-validations": [{"rule": rule, "message": message} for rule, message in pairs]}
+class Rule(NamedTuple):
+    """A CEL rule: the expression that must hold, and the refusal, which names the field and the way out.
+
+    expression: CEL that makes the refusal with the value that was given in it; `message` stands where it fails.
+    """
+
+    rule: str
+    message: str
+    expression: str | None = None
+
+
+def rules(*given: tuple[str, str] | Rule) -> dict[str, Any]:
+    """The rules of a schema."""
+    return {"x-kubernetes-validations": [_written(Rule(*each)) for each in given]}
+
+
+def _written(rule: Rule) -> dict[str, str]:
+    words = {"rule": rule.rule, "message": rule.message}
+    return words if rule.expression is None else {**words, "messageExpression": rule.expression}
 
 
 class Model(BaseModel):

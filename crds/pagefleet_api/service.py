@@ -7,9 +7,10 @@ server must write (`spec.replicas`, since `/scale` needs a value there) is marke
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from pagefleet_api import labels
+from pagefleet_api import gpus, labels
+from pagefleet_api.gpus import Device, Gpu, Parallelism
 from pagefleet_api.scaling import Autoscaling
 from pagefleet_api.schema import AUTO, SERVER_DEFAULT, Model, Name, Quantity, Seconds, Share, Text, Within, rules
 
@@ -71,23 +72,11 @@ class Runtime(StrEnum):
     PAGEFLEET = "pagefleet"
 
 
-class Device(StrEnum):
-    """Where the model is computed."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
-
-
 class Engine(Model):
     """The inference server in each pod."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
-            (
-                "!has(self.device) || self.device != 'cuda'",
-                "engine.device: cuda is not available in this version; use cpu or auto",
-            ),
             (
                 "!has(self.device) || self.device != 'cpu' || (has(self.kvCache) && has(self.kvCache.size))",
                 "engine.kvCache.size is required when engine.device is cpu, for example 512Mi",
@@ -98,7 +87,9 @@ class Engine(Model):
     image: str | None = Field(
         None, min_length=1, max_length=1024, description="Image of the engine. Default: the chart's engineImage."
     )
-    device: Device = Field(Device.AUTO, description="auto or cpu. Default: auto.")
+    device: Device = Field(
+        Device.AUTO, description="cuda, cpu, or auto: a GPU where the container has one. Default: auto."
+    )
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="Number format of weights and cache; auto measures on a CPU. Default: auto."
     )
@@ -113,6 +104,7 @@ class Engine(Model):
         1024, ge=0, le=1_000_000, description="Requests that may wait; one more is refused with 429. Default: 1024."
     )
     kv_cache: KvCache = Field(default_factory=KvCache)
+    parallelism: Parallelism = Field(default_factory=Parallelism)
     chat_template: ChatTemplate | None = None
     api_keys_secret_ref: SecretName | None = Field(
         None, description="Each value of this Secret is an API key; it reaches the engine through its environment."
@@ -122,6 +114,7 @@ class Engine(Model):
 class Resources(Model):
     """Compute resources of the engine container, as in a Pod."""
 
+    gpu: Gpu = Field(default_factory=Gpu)
     requests: dict[str, Quantity] = Field(
         default_factory=dict, description="What the scheduler sets aside, for example cpu: 2."
     )
@@ -163,6 +156,7 @@ class Rollout(Model):
 class Spec(Model):
     """What the user asks for."""
 
+    model_config = ConfigDict(json_schema_extra=rules(*gpus.RULES))
     model: ModelSource
     engine: Engine = Field(default_factory=Engine)
     resources: Resources = Field(default_factory=Resources)
@@ -176,6 +170,19 @@ class Spec(Model):
     autoscaling: Autoscaling | None = None
     drain: Drain = Field(default_factory=Drain)
     rollout: Rollout = Field(default_factory=Rollout)
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs of each pod."""
+        return gpus.count(self.engine.device, self.engine.parallelism.tensor, self.resources.gpu.count)
+
+    @model_validator(mode="after")
+    def _gpus_agree(self) -> Self:
+        others = {*self.resources.limits, *self.resources.requests}
+        refusal = gpus.refusal(self.engine.device, self.engine.parallelism.tensor, self.resources.gpu, others)
+        if refusal is not None:
+            raise ValueError(refusal)
+        return self
 
 
 class InferenceService(Model):
@@ -224,6 +231,7 @@ def describe(error: ValidationError, root: str) -> str:
     lines = []
     for problem in error.errors(include_url=False, include_context=False):
         path = ".".join(str(part) for part in (root, *problem["loc"]))
-        given = "" if problem["type"] == "missing" else f" (given: {problem['input']!r})"
+        told = problem["type"] == "missing" or not problem["loc"]  # of the whole spec: the words name the values
+        given = "" if told else f" (given: {problem['input']!r})"
         lines.append(f"{path}: {problem['msg']}{given}")
     return "\n".join(lines)

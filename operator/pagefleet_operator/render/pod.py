@@ -8,6 +8,7 @@ from typing import Any
 from pagefleet_api import labels, quantity
 from pagefleet_api.launch import Launch
 from pagefleet_api.service import InferenceService, Spec
+from pagefleet_operator.render import gpus
 
 Part = dict[str, Any]
 
@@ -50,7 +51,7 @@ def template(service: InferenceService, image: str) -> Part:
                 }
             ],
             "containers": [_container(service, image)],
-            "volumes": [{"name": "tmp", "emptyDir": {}}, *_template_volumes(spec)],
+            "volumes": [{"name": "tmp", "emptyDir": {}}, *gpus.volumes(spec), *_template_volumes(spec)],
         },
     }
 
@@ -70,6 +71,7 @@ def launch(service: InferenceService) -> Launch:
         max_num_seqs=spec.engine.max_num_seqs,
         max_num_batched_tokens=spec.engine.max_num_batched_tokens,
         max_queued_requests=spec.engine.max_queued_requests,
+        tensor_parallel_size=spec.engine.parallelism.tensor,
         kv_cache_bytes=None if size is None else quantity.to_bytes(size),
         drain_timeout_s=spec.drain.timeout_seconds,
         chat_template=f"{_TEMPLATE_FOLDER}/{_TEMPLATE_FILE}" if spec.engine.chat_template else None,
@@ -89,6 +91,7 @@ def _container(service: InferenceService, image: str) -> Part:
             {"name": labels.PORT_NAME, "containerPort": labels.ENGINE_PORT, "protocol": "TCP"},
             {"name": labels.ADMIN_PORT_NAME, "containerPort": labels.ADMIN_PORT, "protocol": "TCP"},
         ],
+        **_environment(spec),
         **_api_keys(spec),
         **_resources(spec),
         "startupProbe": _probe("/readyz", period_s=1, timeout_s=5, failures=_START_LIMIT_S),
@@ -101,7 +104,7 @@ def _container(service: InferenceService, image: str) -> Part:
             "capabilities": {"drop": ["ALL"]},
         },
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [{"name": "tmp", "mountPath": _TMP}, *_template_mounts(spec)],
+        "volumeMounts": [{"name": "tmp", "mountPath": _TMP}, *gpus.mounts(spec), *_template_mounts(spec)],
     }
 
 
@@ -114,6 +117,11 @@ def _probe(path: str, *, period_s: int, timeout_s: int, failures: int) -> Part:
     }
 
 
+def _environment(spec: Spec) -> Part:
+    variables = gpus.environment(spec)
+    return {"env": variables} if variables else {}
+
+
 def _api_keys(spec: Spec) -> Part:
     """Keys reach the engine through its environment alone, never as an argument or an annotation."""
     secret = spec.engine.api_keys_secret_ref
@@ -123,7 +131,7 @@ def _api_keys(spec: Spec) -> Part:
 
 
 def _resources(spec: Spec) -> Part:
-    parts = {"requests": dict(spec.resources.requests), "limits": dict(spec.resources.limits)}
+    parts = {"requests": dict(spec.resources.requests), "limits": {**spec.resources.limits, **gpus.limits(spec)}}
     given = {name: values for name, values in parts.items() if values}
     return {"resources": given} if given else {}
 

@@ -15,6 +15,7 @@ from tests.pagefleet_operator.apiserver.api import Json, eventually
 from tests.pagefleet_operator.apiserver.operator_process import Forked
 
 ROOT = Path(__file__).resolve().parents[3]
+EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.yaml"))
 FAST: dict[str, Any] = {
     "scrape_busy_s": 0.4,
     "scrape_calm_s": 0.6,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.pagefleet_operator.apiserver.api import Api, ApiRefusal, Json
-from tests.pagefleet_operator.apiserver.operators import example, service
+from tests.pagefleet_operator.apiserver.operators import EXAMPLES, example, service
 
 pytestmark = pytest.mark.apiserver
 
@@ -23,7 +23,7 @@ def _with(namespace: str, path: str, value: Any) -> Json:
     return body
 
 
-@pytest.mark.parametrize("name", ["smollm2", "autoscaled"])
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_every_example_is_accepted_under_strict_validation(api: Api, namespace: str, name: str) -> None:
     created = api.create("inferenceservices", example(name, namespace), strict=True)
     assert created["spec"]["replicas"] == 1
@@ -51,7 +51,9 @@ def test_an_unknown_field_is_pruned_otherwise(api: Api, namespace: str) -> None:
     ("path", "value", "words"),
     [
         ("model.uri", "hf://org/name", "model.uri must be pkg://PACKAGE"),
-        ("engine.device", "cuda", "engine.device: cuda is not available"),
+        ("resources.gpu", {"count": 1}, "engine.device: cpu takes no GPU"),
+        ("engine", {"device": "cuda", "parallelism": {"tensor": 0}}, "engine.parallelism.tensor"),
+        ("resources.gpu", {"resourceName": "gpu"}, "resources.gpu.resourceName"),
         ("engine.kvCache", {}, "engine.kvCache.size is required"),
         ("engine.kvCache.size", "lots", "engine.kvCache.size"),
         ("autoscaling", {"minReplicas": 4, "maxReplicas": 3}, "minReplicas must not be above"),
@@ -76,6 +78,30 @@ def test_a_wrong_value_is_refused_with_the_field_and_the_way_out(
 ) -> None:
     with pytest.raises(ApiRefusal) as refusal:
         api.create("inferenceservices", _with(namespace, path, value))
+    assert refusal.value.status == 422
+    assert words in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "resources", "words"),
+    [
+        (4, {"gpu": {"count": 2}}, "resources.gpu.count must be engine.parallelism.tensor"),
+        (1, {"gpu": {"count": 0}}, "resources.gpu.count must be engine.parallelism.tensor"),
+        (1, {"limits": {"nvidia.com/gpu": 1}}, "nvidia.com/gpu must not be in resources.limits"),
+        (
+            1,
+            {"gpu": {"resourceName": "amd.com/gpu"}, "requests": {"amd.com/gpu": 1}},
+            "amd.com/gpu must not be in resources.limits",
+        ),
+    ],
+)
+def test_gpus_that_do_not_agree_are_refused_with_their_numbers(
+    api: Api, namespace: str, tensor: int, resources: Json, words: str
+) -> None:
+    body = _with(namespace, "engine", {"device": "cuda", "parallelism": {"tensor": tensor}})
+    body["spec"]["resources"] = resources
+    with pytest.raises(ApiRefusal) as refusal:
+        api.create("inferenceservices", body)
     assert refusal.value.status == 422
     assert words in str(refusal.value)
 

@@ -1,0 +1,69 @@
+"""Pods with several GPUs on two nodes of eight: the scheduler gives whole devices, and no pod shares them.
+
+The devices have a name of their own and are there for the scheduler alone: no other story can take them.
+"""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from e2e import manifests
+from e2e.kubectl import Kubectl
+from e2e.service import Service, wait_for
+from e2e.sites import BoxSite
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+DEVICE = "example.com/gpu"
+_PATH = "/status/capacity/example.com~1gpu"
+_NODES = ("node1", "node2")
+
+
+@pytest.fixture(scope="module")
+def eight_each(place: BoxSite) -> Iterator[None]:
+    """Two nodes with eight devices each."""
+
+    def patch(operation: str, value: str | None = None) -> None:
+        change = {"op": operation, "path": _PATH} | ({} if value is None else {"value": value})
+        for node in _NODES:
+            place.kubectl.run("patch", "node", node, "--subresource=status", "--type=json", "-p", json.dumps([change]))
+
+    def allocatable() -> bool:
+        nodes = [place.kubectl.get("node", node) or {} for node in _NODES]
+        return all(node["status"]["allocatable"].get(DEVICE) == "8" for node in nodes)
+
+    patch("add", "8")
+    wait_for("the nodes have their devices", allocatable, 30)
+    yield
+    patch("remove")
+
+
+def _manifest(name: str, count: int, replicas: int) -> str:
+    engine = {"device": "auto", "parallelism": {"tensor": count}}
+    limits = {"memory": "2Gi"}
+    resources = {"gpu": {"resourceName": DEVICE, "count": count}, "requests": {"cpu": "50m"}, "limits": limits}
+    return manifests.text(manifests.service(name, engine=engine, resources=resources, replicas=replicas))
+
+
+def test_pods_with_eight_gpus_get_a_node_each_and_the_third_waits(eight_each: None, kubectl: Kubectl) -> None:
+    service = Service(kubectl, "eight")
+    kubectl.apply(_manifest("eight", 8, 3))
+    wait_for("two pods are placed", lambda: sum(pod.node is not None for pod in service.pods()) == 2, 30)
+    placed, waiting = ([pod for pod in service.pods() if (pod.node is None) is without] for without in (False, True))
+    assert sorted(str(pod.node) for pod in placed) == list(_NODES)
+    (pod,) = waiting
+    (container,) = pod.body["spec"]["containers"]
+    assert container["resources"]["limits"][DEVICE] == container["resources"]["requests"][DEVICE] == "8"
+    (scheduled,) = [c for c in pod.body["status"]["conditions"] if c["type"] == "PodScheduled"]
+    assert f"Insufficient {DEVICE}" in scheduled["message"]
+    service.scale(0)
+    wait_for("its pods are gone", lambda: not service.pods(), 60)
+
+
+def test_a_pod_with_one_gpu_serves(eight_each: None, kubectl: Kubectl) -> None:
+    kubectl.apply(_manifest("one", 1, 1))
+    service = Service(kubectl, "one")
+    service.wait_until_ready(1, 90)
+    (container,) = service.pods()[0].body["spec"]["containers"]
+    assert container["resources"]["limits"][DEVICE] == "1"

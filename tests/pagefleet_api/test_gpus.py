@@ -1,0 +1,62 @@
+"""How many GPUs a pod gets; the API server's copy of the rules is tested with it."""
+
+from typing import Any
+
+import pytest
+
+from pagefleet_api.service import InferenceService, InvalidService
+
+
+def _parse(engine: dict[str, Any], resources: dict[str, Any]) -> InferenceService:
+    spec = {"model": {"uri": "pkg://m"}, "engine": engine, "resources": resources}
+    return InferenceService.parse({"metadata": {"namespace": "n", "name": "s", "uid": "u"}, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("engine", "resources", "count"),
+    [
+        ({}, {}, 0),
+        ({"device": "cpu", "kvCache": {"size": "1Gi"}}, {}, 0),
+        ({"device": "cuda"}, {}, 1),
+        ({"device": "cuda", "parallelism": {"tensor": 4}}, {}, 4),
+        ({"parallelism": {"tensor": 2}}, {}, 2),
+        ({}, {"gpu": {"count": 1}}, 1),
+        ({}, {"gpu": {"count": 0}}, 0),
+        ({"parallelism": {"tensor": 8}}, {"gpu": {"count": 8}}, 8),
+        ({}, {"limits": {"nvidia.com/gpu": 1}}, 0),
+        ({"device": "cuda"}, {"gpu": {"resourceName": "amd.com/gpu"}, "limits": {"nvidia.com/gpu": 1}}, 1),
+    ],
+)
+def test_a_pod_gets_the_gpus_that_share_its_model(
+    engine: dict[str, Any], resources: dict[str, Any], count: int
+) -> None:
+    assert _parse(engine, resources).spec.gpu_count == count
+
+
+@pytest.mark.parametrize(
+    ("engine", "resources", "words"),
+    [
+        ({"device": "cpu"}, {"gpu": {"count": 1}}, "engine.device: cpu takes no GPU"),
+        ({"device": "cpu", "parallelism": {"tensor": 2}}, {}, "engine.device: cpu takes no GPU"),
+        ({"device": "cuda"}, {"gpu": {"count": 0}}, "count 0 must be engine.parallelism.tensor, which is 1"),
+        (
+            {"parallelism": {"tensor": 4}},
+            {"gpu": {"count": 2}},
+            "count 2 must be engine.parallelism.tensor, which is 4",
+        ),
+        ({"parallelism": {"tensor": 2}}, {"gpu": {"count": 0}}, "count 0 must be engine.parallelism.tensor"),
+        ({"device": "cuda"}, {"limits": {"nvidia.com/gpu": 1}}, "nvidia.com/gpu must not be in resources.limits"),
+        (
+            {},
+            {"gpu": {"count": 1}, "requests": {"nvidia.com/gpu": 1}},
+            "nvidia.com/gpu must not be in resources.limits",
+        ),
+    ],
+)
+def test_gpus_that_do_not_agree_are_refused_with_the_numbers(
+    engine: dict[str, Any], resources: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InvalidService) as refusal:
+        _parse(engine, resources)
+    assert words in str(refusal.value)
+    assert "given" not in str(refusal.value), "the whole spec is no help"
