@@ -115,6 +115,17 @@ class Cluster:
         path = kind.path(meta["namespace"], meta["name"])
         return await self._write("PATCH", kind, path, manifest, content_type=_APPLY, query=_FORCED)
 
+    async def delete(self, kind: Kind, live: Mapping[str, Any]) -> None:
+        """Delete a child and what it owns. Outdated when it is not as `live` any more, NotFound when it is gone."""
+        meta = live["metadata"]
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]},
+            "propagationPolicy": "Background",
+        }
+        await self._write("DELETE", kind, kind.path(meta["namespace"], meta["name"]), options)
+
     async def mark_pod(
         self,
         namespace: str,

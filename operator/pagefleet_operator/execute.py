@@ -1,6 +1,7 @@
 """Carries a plan out, in the order that cuts no answer off, and puts every answer into the cache."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +10,12 @@ from typing import Any
 from pagefleet_api import labels
 from pagefleet_api.service import InferenceService
 from pagefleet_operator.cache import ServiceKey, WatchCache
-from pagefleet_operator.cluster import ApiError, Cluster
+from pagefleet_operator.cluster import ApiError, Cluster, NotFound
 from pagefleet_operator.kinds import CHILDREN, POD
 from pagefleet_operator.metrics import Metrics, Operator
 from pagefleet_operator.news import News
 from pagefleet_operator.observed import LEAVING_COST, Body, ChildKey, Observed, Pod
-from pagefleet_operator.plan.convergence import Action, Apply, Conflict, Wait, obstacle
+from pagefleet_operator.plan.convergence import Action, Apply, Conflict, Remove, Wait, obstacle
 from pagefleet_operator.plan.replicas import Drain, Release, ReplicaPlan, Undrain
 from pagefleet_operator.scraper import Scraper
 
@@ -134,6 +135,17 @@ class Executor:
             written = await self._cluster.apply(action.manifest)
             self._cache.put(written["kind"], written)
             _log_applied(steps, action, written)
+        elif isinstance(action, Remove):
+            await self._remove(steps, action)
+
+    async def _remove(self, steps: Steps, action: Remove) -> None:
+        """Once: the cache forgets it, as the next pass may come before the news of its end."""
+        kind = action.child.kind
+        with contextlib.suppress(NotFound):
+            await self._cluster.delete(CHILDREN[kind], action.live)
+        self._cache.drop(kind, action.live["metadata"]["uid"])
+        service = f"{steps.service.namespace}/{steps.service.name}"
+        log.info("child_removed", extra={"service": service, "kind": kind})
 
 
 def _log_applied(steps: Steps, action: Apply, written: Body) -> None:

@@ -23,10 +23,12 @@ INFERENCE_SERVICE = Kind(labels.KIND, labels.API_VERSION, labels.PLURAL)
 DEPLOYMENT = Kind("Deployment", "apps/v1", "deployments")
 SERVICE = Kind("Service", "v1", "services")
 SERVICE_ACCOUNT = Kind("ServiceAccount", "v1", "serviceaccounts")
+DISRUPTION_BUDGET = Kind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets")
 POD = Kind("Pod", "v1", "pods")
 NODE = Kind("Node", "v1", "nodes")
 LEASE = Kind("Lease", "coordination.k8s.io/v1", "leases")
 EVENT = Kind("Event", "events.k8s.io/v1", "events")
-CHILDREN = {kind.name: kind for kind in (SERVICE_ACCOUNT, SERVICE, DEPLOYMENT)}
+CHILDREN = {kind.name: kind for kind in (SERVICE_ACCOUNT, SERVICE, DISRUPTION_BUDGET, DEPLOYMENT)}
+"""What a service may own, by kind: written when the spec asks for it, removed when it no longer does."""
 WATCHED = {kind.name: kind for kind in (INFERENCE_SERVICE, *CHILDREN.values(), POD)}
 """Everything that the watch cache holds, by kind."""

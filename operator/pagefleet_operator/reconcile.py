@@ -150,6 +150,7 @@ class Reconciler:
         live = observed.children.get(ChildKey("Deployment", service.child_name))
         choices = render.Choices(
             replicas=replicas.deployment_replicas,
+            wanted=wanted,
             image=render.pinned_image(service, live, self._settings.engine_image),
             max_surge=surge.max_surge,
             max_unavailable=surge.max_unavailable,

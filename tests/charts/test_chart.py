@@ -20,6 +20,7 @@ PERMISSIONS = {
     ("apps", "deployments", "get list watch create patch"),
     ("", "services", "get list watch create patch"),
     ("", "serviceaccounts", "get list watch create patch"),
+    ("policy", "poddisruptionbudgets", "get list watch create patch delete"),
     ("", "pods", "get list watch patch"),
     ("events.k8s.io", "events", "create"),
 }

@@ -1,4 +1,5 @@
-"""Which rendered objects need a write: rendered fields are compared with the fields that we own.
+"""Which children need a write: rendered fields are compared with the fields that we own, and what is no longer
+rendered goes.
 
 A field is ours when `managedFields` says so. An object needs no write when each rendered field is ours
 with an equal value and nothing is ours that is not rendered; whatever others own does not matter.
@@ -7,7 +8,7 @@ Source of the tree's format: sigs.k8s.io/structured-merge-diff, `fieldpath.Seria
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,14 @@ class Apply:
 
 
 @dataclass(frozen=True, slots=True)
+class Remove:
+    """Delete this child as it was seen: the spec no longer asks for it."""
+
+    child: ChildKey
+    live: Body
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """An object of that name is on its way out: look again soon, and make ours when it is gone."""
 
@@ -45,13 +54,14 @@ class Conflict:
     message: str
 
 
-Action = Apply | Wait | Conflict
+Action = Apply | Remove | Wait | Conflict
 
 
 def plan_children(rendered: Sequence[Manifest], live: Mapping[ChildKey, Body]) -> tuple[Action, ...]:
-    """Writes that make the live children as rendered, in the order of `rendered`.
+    """Writes that make the live children as rendered, in the order of `rendered`; then those that go.
 
-    `live` holds the objects that have a rendered child's name. Each manifest names its service as controller.
+    `live` holds the objects that have a child's name or this service's label. Each manifest names its service as
+    controller.
     """
     actions: list[Action] = []
     for manifest in rendered:
@@ -61,7 +71,17 @@ def plan_children(rendered: Sequence[Manifest], live: Mapping[ChildKey, Body]) -
             actions.append(hindrance)
         elif body is None or not up_to_date(manifest, body):
             actions.append(Apply(manifest))
-    return tuple(actions)
+    return (*actions, *_superfluous(rendered, live))
+
+
+def _superfluous(rendered: Sequence[Manifest], live: Mapping[ChildKey, Body]) -> Iterator[Remove]:
+    """Live children of this very service that we applied and nothing asks for any more."""
+    asked_for = {ChildKey.of(manifest) for manifest in rendered}
+    owners = {(controller_of(manifest) or {}).get("uid") for manifest in rendered}
+    for child, body in live.items():
+        mine = (controller_of(body) or {}).get("uid") in owners and _our_fields(body) is not None
+        if mine and child not in asked_for and body["metadata"].get("deletionTimestamp") is None:
+            yield Remove(child, body)
 
 
 def obstacle(manifest: Manifest, live: Body) -> Wait | Conflict | None:

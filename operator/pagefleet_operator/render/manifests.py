@@ -18,6 +18,8 @@ ENGINE_DIGEST = "pagefleet.io/engine-digest"
 ENGINE_IMAGE = "pagefleet.io/engine-image"
 """Annotation on the Deployment: the image it was rendered with; it stays while the digest does."""
 _DIGEST_LENGTH = 16
+_BUDGET_FROM = 2
+"""Wanted pods from which on there is a budget: one that keeps the only pod would hold its node for ever."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,11 +27,13 @@ class Choices:
     """What the user's object does not say and the operator decided.
 
     replicas: pods that the Deployment should have, draining ones among them.
+    wanted: pods that should serve.
     image: of the engine; see `pinned_image`.
     max_surge, max_unavailable: for the rolling update; a number of pods or a percentage.
     """
 
     replicas: int
+    wanted: int
     image: str
     max_surge: int | str
     max_unavailable: int | str
@@ -37,7 +41,8 @@ class Choices:
 
 def manifests(service: InferenceService, choices: Choices) -> list[Manifest]:
     """Everything an InferenceService owns, in the order it is applied."""
-    return [service_account(service), network_service(service), deployment(service, choices)]
+    budget = [] if choices.wanted < _BUDGET_FROM else [disruption_budget(service, choices.wanted)]
+    return [service_account(service), network_service(service), *budget, deployment(service, choices)]
 
 
 def service_account(service: InferenceService) -> Manifest:
@@ -67,6 +72,24 @@ def network_service(service: InferenceService) -> Manifest:
                     "targetPort": labels.PORT_NAME,
                 }
             ],
+        },
+    }
+
+
+def disruption_budget(service: InferenceService, wanted: int) -> Manifest:
+    """Evictions take one pod at a time: the next one waits until as many serve as are wanted.
+
+    Only serving pods count, so a scale-down that drains for minutes keeps no node from being drained. A pod that is
+    not ready may always be evicted: it serves nobody, and could hold a node for ever.
+    """
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": _metadata(service),
+        "spec": {
+            "minAvailable": wanted - 1,
+            "selector": {"matchLabels": {**labels.selector(service.name), labels.SERVING: labels.SERVING_TRUE}},
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },
     }
 

@@ -9,11 +9,11 @@ from pagefleet_api import labels, quantity
 from pagefleet_api.launch import Launch
 from pagefleet_api.service import InferenceService, Spec
 from pagefleet_operator.render import gpus
+from pagefleet_operator.render.drain import leaving
 
 Part = dict[str, Any]
 
 _USER_ID = 65532
-_GRACE_BEYOND_DRAIN_S = 15
 _START_LIMIT_S = 1800
 _TMP = "/tmp"
 _TEMPLATE_FOLDER = "/etc/pagefleet/chat-template"
@@ -34,7 +34,7 @@ def template(service: InferenceService, image: str) -> Part:
             "serviceAccountName": service.child_name,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": spec.drain.timeout_seconds + _GRACE_BEYOND_DRAIN_S,
+            "terminationGracePeriodSeconds": leaving(spec.drain, serves_through_lag=True).grace_s,
             "securityContext": {
                 "runAsNonRoot": True,
                 "runAsUser": _USER_ID,

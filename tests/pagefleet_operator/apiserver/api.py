@@ -23,6 +23,7 @@ _PREFIXES = {
     "namespaces": "/api/v1",
     "deployments": "/apis/apps/v1",
     "replicasets": "/apis/apps/v1",
+    "poddisruptionbudgets": "/apis/policy/v1",
     "events": "/apis/events.k8s.io/v1",
     "roles": "/apis/rbac.authorization.k8s.io/v1",
     "rolebindings": "/apis/rbac.authorization.k8s.io/v1",
@@ -116,6 +117,17 @@ class Api:
         except ApiRefusal as refusal:
             if refusal.status != 404:
                 raise
+
+    def evict(self, namespace: str, pod: str) -> bool:
+        """Ask for a pod's eviction, as `kubectl drain` does; False where a budget forbids it now."""
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
+        try:
+            self._call("POST", self.path("pods", namespace, pod) + "/eviction", body, "application/json")
+        except ApiRefusal as refusal:
+            if refusal.status != 429:
+                raise
+            return False
+        return True
 
 
 def eventually(state: Callable[[], T], what: str, timeout_s: float = 15.0, every_s: float = 0.1) -> T:

@@ -20,8 +20,10 @@ def rendered(example: Path) -> dict[str, str]:
     body["metadata"] |= {"namespace": "default", "uid": "00000000-0000-4000-8000-000000000000", "generation": 1}
     service = InferenceService.parse(body)
     scaling = service.spec.autoscaling
+    wanted = service.spec.replicas if scaling is None else scaling.min_replicas
     choices = render.Choices(
-        replicas=service.spec.replicas if scaling is None else scaling.min_replicas,
+        replicas=wanted,
+        wanted=wanted,
         image=render.pinned_image(service, None, IMAGE),
         max_surge=1,
         max_unavailable=0,

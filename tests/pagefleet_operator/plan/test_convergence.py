@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from pagefleet_operator.observed import ChildKey
-from pagefleet_operator.plan.convergence import Apply, Conflict, Wait, obstacle, plan_children, up_to_date
+from pagefleet_operator.plan.convergence import Apply, Conflict, Remove, Wait, obstacle, plan_children, up_to_date
 
 OWNER = {
     "apiVersion": "pagefleet.io/v1alpha1",
@@ -232,3 +232,32 @@ def test_an_object_of_someone_else_is_never_taken_over(owners: list[Any], words:
     assert plan_children([RENDERED], {KEY: live}) == (
         Conflict(KEY, f"Deployment llama exists and is not ours ({words}); delete it or rename the service"),
     )
+
+
+BUDGET = ChildKey("PodDisruptionBudget", "llama")
+
+
+def no_tree(live: Any) -> None:
+    live["metadata"]["managedFields"] = []
+
+
+def test_a_child_that_is_no_longer_rendered_goes_after_the_others_were_written() -> None:
+    service = {"kind": "Service", "metadata": {"name": "llama"}}
+    live = {KEY: live_object(), BUDGET: live_object()}
+    assert plan_children([service, RENDERED], live) == (Apply(service), Remove(BUDGET, live[BUDGET]))
+    assert plan_children([RENDERED], {KEY: live_object()}) == ()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(no_tree, id="never applied by us"),
+        pytest.param(lambda live: live["metadata"].update(ownerReferences=[]), id="without a controller"),
+        pytest.param(lambda live: live["metadata"].update(ownerReferences=[{**OWNER, "uid": "x"}]), id="of another"),
+        pytest.param(lambda live: live["metadata"].update(deletionTimestamp="now"), id="on its way out"),
+    ],
+)
+def test_what_is_not_ours_or_goes_already_is_not_removed(change: Any) -> None:
+    live = live_object()
+    change(live)
+    assert plan_children([RENDERED], {KEY: live_object(), BUDGET: live}) == ()

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from pagefleet_api import labels
 from pagefleet_api.launch import Launch
-from pagefleet_api.service import InferenceService
+from pagefleet_api.service import Drain, InferenceService
 from pagefleet_operator import render
+from pagefleet_operator.render.drain import leaving
 from pagefleet_operator.render.manifests import ENGINE_DIGEST, ENGINE_IMAGE
 
-_CHOICES = render.Choices(replicas=2, image="engine:1", max_surge=1, max_unavailable=0)
+_CHOICES = render.Choices(replicas=2, wanted=2, image="engine:1", max_surge=1, max_unavailable=0)
 
 
 def _service(name: str = "s", generation: int = 1, **spec: Any) -> InferenceService:
@@ -100,7 +101,7 @@ def test_a_pod_gets_more_time_to_end_than_its_drain_takes(service: InferenceServ
 
 @given(_SERVICES)
 def test_the_serving_label_is_in_the_service_and_the_template_but_in_no_replica_set(service: InferenceService) -> None:
-    _, network, deployment = render.manifests(service, _CHOICES)
+    _, network, *_, deployment = render.manifests(service, _CHOICES)
     template = deployment["spec"]["template"]["metadata"]["labels"]
     assert network["spec"]["selector"].items() <= template.items()
     assert network["spec"]["selector"][labels.SERVING] == labels.SERVING_TRUE
@@ -149,7 +150,7 @@ def test_resources_are_the_users_and_nothing_when_none_are_given() -> None:
 
 
 def _live(service: InferenceService, image: str) -> dict[str, Any]:
-    choices = render.Choices(replicas=1, image=image, max_surge=1, max_unavailable=0)
+    choices = render.Choices(replicas=1, wanted=1, image=image, max_surge=1, max_unavailable=0)
     return _deployment(service, choices)
 
 
@@ -189,5 +190,34 @@ def test_an_image_that_somebody_set_on_the_deployment_is_no_pin() -> None:
 
 def test_the_planned_number_is_always_written() -> None:
     for replicas in (0, 1, 5):
-        choices = render.Choices(replicas=replicas, image="e", max_surge=1, max_unavailable=0)
+        choices = render.Choices(replicas=replicas, wanted=replicas, image="e", max_surge=1, max_unavailable=0)
         assert _deployment(_service(), choices)["spec"]["replicas"] == replicas
+
+
+def _budgets(wanted: int) -> list[dict[str, Any]]:
+    choices = render.Choices(replicas=wanted + 3, wanted=wanted, image="e", max_surge=1, max_unavailable=0)
+    manifests = render.manifests(_service(), choices)
+    return [manifest["spec"] for manifest in manifests if manifest["kind"] == "PodDisruptionBudget"]
+
+
+def test_evictions_take_one_serving_pod_at_a_time_and_are_never_forbidden_for_ever() -> None:
+    assert _budgets(0) == _budgets(1) == []
+    (budget,) = _budgets(5)
+    assert budget["minAvailable"] == 4
+    assert budget["selector"]["matchLabels"] == {**labels.selector("s"), labels.SERVING: labels.SERVING_TRUE}
+    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "serves_through_lag", "grace_s", "lifecycle"),
+    [
+        (600, True, 615, None),
+        (0, True, 15, None),
+        (600, False, 620, {"preStop": {"sleep": {"seconds": 5}}}),
+    ],
+)
+def test_the_kubelets_grace_and_hook_follow_from_the_drains_time(
+    timeout_s: int, serves_through_lag: bool, grace_s: int, lifecycle: dict[str, Any] | None
+) -> None:
+    drain = Drain(timeout_seconds=timeout_s)
+    assert leaving(drain, serves_through_lag=serves_through_lag) == (grace_s, lifecycle)

@@ -17,6 +17,20 @@ async def test_children_come_in_order_and_the_status_comes_last() -> None:
     assert await bench.passes() == ["apply ServiceAccount", "apply Service", "apply Deployment", "status"]
 
 
+async def test_a_child_that_the_spec_no_longer_asks_for_is_removed_once() -> None:
+    bench = Bench()
+    bench.service(replicas=2)
+    assert "apply PodDisruptionBudget" in await bench.passes()
+    (key, live), *_ = [item for item in bench.cache.children(KEY).items() if item[0].kind == "PodDisruptionBudget"]
+    managed = {"manager": labels.FIELD_MANAGER, "operation": "Apply", "fieldsV1": {}}
+    meta = {**live["metadata"], "resourceVersion": "900", "managedFields": [managed]}
+    bench.cache.put(key.kind, {**live, "metadata": meta})
+    bench.service(version=1000, replicas=1)
+    calls = await bench.passes(count=2)
+    assert calls.count("delete PodDisruptionBudget") == 1
+    assert bench.server.bodies[calls.index("delete PodDisruptionBudget") - len(calls)] == {**live, "metadata": meta}
+
+
 async def test_a_pod_leaves_the_service_and_is_told_before_the_deployment_shrinks() -> None:
     bench = Bench()
     bench.service(replicas=2)
