@@ -50,12 +50,16 @@ class Reason(StrEnum):
     TOO_FEW_REPLICAS = "TooFewReplicas"
     TOO_MANY_REPLICAS = "TooManyReplicas"
     WITHIN_RANGE = "DesiredWithinRange"
+    SCALE_UP_LIMIT = "ScaleUpLimit"
+    SCALE_DOWN_LIMIT = "ScaleDownLimit"
+    RECOMMEND_ONLY = "RecommendOnly"
     REPLICAS_IGNORED = "ReplicasIgnored"
     NOT_AUTOSCALED = "NotAutoscaled"
     # decisions only, beside the metric types and the reasons above
     STEADY = "Steady"
     LOAD_FITS_FEWER = "LoadFitsFewer"
     FEWER_QUEUED = "FewerQueued"
+    FALLBACK_REPLICAS = "FallbackReplicas"
 
 
 class EventReason(StrEnum):
@@ -63,6 +67,7 @@ class EventReason(StrEnum):
 
     SCALED_UP = "ScaledUp"
     SCALED_DOWN = "ScaledDown"
+    RECOMMENDED = "Recommended"
     DRAINING = "Draining"
     DRAINED = "Drained"
     DRAIN_TIMED_OUT = "DrainTimedOut"

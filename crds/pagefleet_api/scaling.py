@@ -4,7 +4,9 @@ from enum import StrEnum
 from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
 
+from pagefleet_api.behavior import Behavior
 from pagefleet_api.schema import Model, Text, Within, rules
 
 RequestsPerPod = Annotated[Text, Within("autoscaling.metrics target.averageValue", least="1m")]
@@ -16,14 +18,36 @@ class MetricType(StrEnum):
 
     WAITING_REQUESTS = "WaitingRequests"
     KV_CACHE_USAGE = "KVCacheUsage"
+    KV_CACHE_DEMAND = "KVCacheDemand"
     IN_FLIGHT_REQUESTS = "InFlightRequests"
+
+
+class Mode(StrEnum):
+    """Who acts on the answer."""
+
+    BUILTIN = "Builtin"
+    RECOMMEND = "Recommend"
+
+
+_TARGET_FIELD = {
+    MetricType.WAITING_REQUESTS: "average_value",
+    MetricType.IN_FLIGHT_REQUESTS: "average_value",
+    MetricType.KV_CACHE_USAGE: "average_utilization",
+    MetricType.KV_CACHE_DEMAND: "average_utilization",
+}
+_TARGET_UNIT = {
+    MetricType.WAITING_REQUESTS: "requests a pod",
+    MetricType.IN_FLIGHT_REQUESTS: "requests a pod",
+    MetricType.KV_CACHE_USAGE: "percent",
+    MetricType.KV_CACHE_DEMAND: "percent",
+}
 
 
 class MetricTarget(Model):
     """What each pod should carry."""
 
     average_value: RequestsPerPod | None = Field(None, description="Requests a pod, for example 4.")
-    average_utilization: int | None = Field(None, ge=1, le=100, description="Percent of the pod's KV cache.")
+    average_utilization: int | None = Field(None, ge=1, le=1000, description="Percent of the pod's KV cache.")
 
 
 class MetricSpec(Model):
@@ -32,15 +56,21 @@ class MetricSpec(Model):
     model_config = ConfigDict(
         json_schema_extra=rules(
             (
-                "self.type != 'KVCacheUsage' "
+                "!(self.type in ['KVCacheUsage', 'KVCacheDemand']) "
                 "|| (has(self.target.averageUtilization) && !has(self.target.averageValue))",
-                "autoscaling.metrics: KVCacheUsage takes target.averageUtilization (percent) alone",
+                "autoscaling.metrics: KVCacheUsage and KVCacheDemand take target.averageUtilization (percent) alone",
             ),
             (
-                "self.type == 'KVCacheUsage' "
+                "!(self.type in ['WaitingRequests', 'InFlightRequests']) "
                 "|| (has(self.target.averageValue) && !has(self.target.averageUtilization))",
                 "autoscaling.metrics: WaitingRequests and InFlightRequests take target.averageValue "
                 "(requests a pod) alone",
+            ),
+            (
+                "self.type != 'KVCacheUsage' || !has(self.target.averageUtilization) "
+                "|| self.target.averageUtilization <= 100",
+                "autoscaling.metrics: KVCacheUsage never passes 100 percent, so a target above it never asks for pods; "
+                "use KVCacheDemand, which counts queued prompts too",
             ),
         )
     )
@@ -49,27 +79,15 @@ class MetricSpec(Model):
 
     @model_validator(mode="after")
     def _takes_its_own_target(self) -> Self:
-        wants_percent = self.type is MetricType.KV_CACHE_USAGE
-        given = (self.target.average_value is not None, self.target.average_utilization is not None)
-        if given != (not wants_percent, wants_percent):
-            field = "averageUtilization (percent)" if wants_percent else "averageValue (requests a pod)"
-            raise ValueError(f"{self.type} takes target.{field} alone")
+        given = [name for name, value in self.target if value is not None]
+        wanted = _TARGET_FIELD[self.type]
+        if given != [wanted]:
+            raise ValueError(f"{self.type} takes target.{to_camel(wanted)} ({_TARGET_UNIT[self.type]}) alone")
+        if self.type is MetricType.KV_CACHE_USAGE and (self.target.average_utilization or 0) > 100:
+            raise ValueError(
+                "KVCacheUsage never passes 100 percent; use KVCacheDemand, which counts queued prompts too"
+            )
         return self
-
-
-class ScalingRules(Model):
-    """One direction of `behavior`, as in HorizontalPodAutoscaler v2."""
-
-    stabilization_window_seconds: int | None = Field(
-        None, ge=0, le=3600, description="Look back so long and take the calmest answer. Default: 0 up, 300 down."
-    )
-
-
-class Behavior(Model):
-    """How fast the answer may move, as in HorizontalPodAutoscaler v2."""
-
-    scale_up: ScalingRules = Field(default_factory=ScalingRules)
-    scale_down: ScalingRules = Field(default_factory=ScalingRules)
 
 
 class MissingMetrics(Model):
@@ -78,6 +96,12 @@ class MissingMetrics(Model):
     max_age_seconds: int = Field(30, ge=1, le=3600, description="Older samples count as missing. Default: 30.")
     min_coverage: Coverage = Field(
         "0.5", description="Share of pods with a sample, 0 to 1, below which nothing goes down. Default: 0.5."
+    )
+    fallback_replicas: int | None = Field(
+        None,
+        ge=1,
+        le=10_000,
+        description="Not fewer than so many once no pod has given a sample for 5 minutes; at most maxReplicas counts.",
     )
 
 
@@ -102,12 +126,17 @@ class Autoscaling(Model):
             ),
         )
     )
+    mode: Mode = Field(
+        Mode.BUILTIN,
+        description="Builtin: the number follows the answer. Recommend: status says the answer, spec.replicas is the "
+        "number. Default: Builtin.",
+    )
     min_replicas: int = Field(1, ge=0, le=10_000, description="Fewest replicas. Default: 1.")
     max_replicas: int = Field(ge=1, le=10_000, description="Most replicas.")
     metrics: tuple[MetricSpec, ...] = Field(
         _DEFAULT_METRICS,
         min_length=1,
-        max_length=3,
+        max_length=4,
         description="What is watched; the largest answer wins. Default: WaitingRequests 4 and KVCacheUsage 75.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )

@@ -138,7 +138,7 @@ class Reconciler:
         if policy is not None:
             fleet = Fleet.of(observed, now, reported=reported_replicas(self._cache.service(key)))
             outcome = decide(policy, fleet, kept.memory, now)
-        wanted = service.spec.replicas if outcome is None else outcome.desired
+        wanted = outcome.desired if outcome is not None and outcome.acts else service.spec.replicas
         replicas = plan_replicas(
             wanted,
             observed,
@@ -170,7 +170,7 @@ class Reconciler:
         kept.memory = outcome.memory if outcome is not None else None
         if kept.wanted is not None and kept.wanted != wanted:
             direction = "up" if wanted > kept.wanted else "down"
-            driver = "spec" if outcome is None else "autoscaler"
+            driver = "autoscaler" if outcome is not None and outcome.acts else "spec"
             self._metrics.add(Operator.SCALE_EVENTS, *key.series, direction, driver)
         kept.wanted = wanted
         if outcome is None:

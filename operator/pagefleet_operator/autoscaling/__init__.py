@@ -1,6 +1,7 @@
 """How many pods a service needs: from samples to a number, with the reason."""
 
 from pagefleet_operator.autoscaling.decide import decide
-from pagefleet_operator.autoscaling.values import Fleet, Memory, Outcome, PodLoad, Policy, Verdict
+from pagefleet_operator.autoscaling.policy import Policy
+from pagefleet_operator.autoscaling.values import Fleet, Memory, Outcome, PodLoad, Verdict
 
 __all__ = ["Fleet", "Memory", "Outcome", "PodLoad", "Policy", "Verdict", "decide"]

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pagefleet_api.reasons import EventReason, Reason
 from pagefleet_api.scaling import MetricType
 from pagefleet_api.status import Decision, MetricReading
+from pagefleet_operator.autoscaling.policy import Policy
 from pagefleet_operator.autoscaling.proposals import Proposal, kv_share_per_pod, seats_per_pod
 from pagefleet_operator.autoscaling.readings import Readings
-from pagefleet_operator.autoscaling.values import Clamp, Fleet, Policy, Verdict
+from pagefleet_operator.autoscaling.values import Clamp, Fleet, Verdict
 from pagefleet_operator.news import News
 from pagefleet_operator.observed import Now, format_second
 
@@ -17,9 +18,12 @@ NEAR = 0.5
 _SHORT = {
     MetricType.WAITING_REQUESTS: "queue",
     MetricType.KV_CACHE_USAGE: "kv",
+    MetricType.KV_CACHE_DEMAND: "kv demand",
     MetricType.IN_FLIGHT_REQUESTS: "in flight",
 }
+_IN_SHARES = (MetricType.KV_CACHE_USAGE, MetricType.KV_CACHE_DEMAND)
 _BOUNDS = (Reason.TOO_MANY_REPLICAS, Reason.TOO_FEW_REPLICAS)
+_PACES = (Reason.SCALE_UP_LIMIT, Reason.SCALE_DOWN_LIMIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +44,8 @@ class View:
 
     @property
     def pending(self) -> int:
-        """Pods that were asked for and are not ready."""
-        return max(self.before - self.fleet.ready, 0)
+        """Pods that were asked for and are not ready; what is only said was asked of nobody."""
+        return max(self.before - self.fleet.ready, 0) if self.policy.acts else 0
 
     def clamped_by(self, *reasons: Reason) -> Clamp | None:
         """The last clamp with one of these reasons."""
@@ -69,6 +73,8 @@ def event(view: View) -> News | None:
     if view.desired == view.before:
         return None
     up = view.desired > view.before
+    if not view.policy.acts:
+        return News(EventReason.RECOMMENDED, f"Would scale from {view.before} to {view.desired}: {_why(view)[1]}")
     words = f"Scaled from {view.before} to {view.desired}: {_why(view)[1]}"
     return News(EventReason.SCALED_UP if up else EventReason.SCALED_DOWN, words)
 
@@ -88,6 +94,9 @@ def active(view: View) -> Verdict:
 
 def able(view: View) -> Verdict:
     """AbleToScale: what keeps the number, for the moment."""
+    if not view.policy.acts:
+        words = f"autoscaling.mode is Recommend: {view.desired} would serve, spec.replicas is the number"
+        return Verdict(False, Reason.RECOMMEND_ONLY, words)
     if view.fleet.rollout_in_progress:
         return Verdict(True, Reason.ROLLOUT_IN_PROGRESS, "no scale-down during a roll-out")
     if view.clamped_by(Reason.STABILIZED):
@@ -98,8 +107,10 @@ def able(view: View) -> Verdict:
 
 
 def limited(view: View) -> Verdict:
-    """ScalingLimited: whether a bound cut the answer."""
-    bound = view.clamped_by(*_BOUNDS)
+    """ScalingLimited: whether a bound or a rate cut the answer."""
+    bound, pace = view.clamped_by(*_BOUNDS), view.clamped_by(*_PACES)
+    if bound is None and pace is not None:
+        return Verdict(True, pace.reason, pace.words)
     if bound is None:
         return Verdict(False, Reason.WITHIN_RANGE, "the answer lies within minReplicas and maxReplicas")
     field = "maxReplicas" if bound.reason is Reason.TOO_MANY_REPLICAS else "minReplicas"
@@ -123,7 +134,7 @@ def watch_closely(view: View) -> bool:
 def _why(view: View) -> tuple[str, str]:
     """Reason and message: what moved the number, or the last thing that kept it."""
     bound = view.clamped_by(*_BOUNDS)
-    if view.desired > view.before and view.answer > view.before:
+    if view.desired > view.before and view.answer > view.before and not view.readings.empty:
         top = max(view.proposals, key=lambda proposal: proposal.replicas or 0)
         return (
             top.type,
@@ -131,6 +142,9 @@ def _why(view: View) -> tuple[str, str]:
         )
     if view.desired < view.before and view.answer < view.before:
         return Reason.LOAD_FITS_FEWER, _load(view)
+    fallback = view.clamped_by(Reason.FALLBACK_REPLICAS)
+    if fallback is not None and view.desired > view.before:
+        return fallback.reason, fallback.words
     if view.readings.empty and bound is None:
         verdict = active(view)
         return verdict.reason, verdict.message
@@ -158,15 +172,15 @@ def _reading(proposal: Proposal) -> MetricReading:
 
 def _amount(proposal: Proposal) -> str:
     known = proposal.demand.known
-    return f"{known:.0%}" if proposal.type is MetricType.KV_CACHE_USAGE else f"{known:g}"
+    return f"{known:.0%}" if proposal.type in _IN_SHARES else f"{known:g}"
 
 
 def _target(proposal: Proposal) -> str:
-    return f"{proposal.target:.0%}" if proposal.type is MetricType.KV_CACHE_USAGE else f"{proposal.target:g}"
+    return f"{proposal.target:.0%}" if proposal.type in _IN_SHARES else f"{proposal.target:g}"
 
 
 def _target_text(proposal: Proposal) -> str:
     mean = proposal.demand.per_pod()
-    if proposal.type is MetricType.KV_CACHE_USAGE:
+    if proposal.type in _IN_SHARES:
         return f"{_SHORT[proposal.type]} {'?' if mean is None else f'{mean * 100:.0f}'}/{proposal.target * 100:.0f} %"
     return f"{_SHORT[proposal.type]} {'?' if mean is None else f'{round(mean, 1):g}'}/{proposal.target:g}"

@@ -6,9 +6,10 @@ number down and up for ever.
 """
 
 from pagefleet_api.scaling import MetricType
-from pagefleet_operator.autoscaling.proposals import TOLERANCE, Proposal
+from pagefleet_operator.autoscaling.policy import TOLERANCE, Policy
+from pagefleet_operator.autoscaling.proposals import Proposal
 from pagefleet_operator.autoscaling.readings import Readings
-from pagefleet_operator.autoscaling.values import Fleet, Memory, Overrun, Policy
+from pagefleet_operator.autoscaling.values import Fleet, Memory, Overrun
 from pagefleet_operator.observed import Now
 
 PROOF_S = 3600.0

@@ -4,12 +4,8 @@ import math
 from typing import NamedTuple
 
 from pagefleet_api.scaling import MetricType
+from pagefleet_operator.autoscaling.policy import Policy
 from pagefleet_operator.autoscaling.readings import Demand, Readings
-from pagefleet_operator.autoscaling.values import Policy
-
-TOLERANCE = 0.1
-"""Share by which demand may differ from what the current pods should carry before anything moves.
-HorizontalPodAutoscaler's default, `--horizontal-pod-autoscaler-tolerance`."""
 
 FULL = 0.9
 """Share of seats or KV blocks that counts as full where no target is given for them."""
@@ -26,31 +22,47 @@ class Proposal(NamedTuple):
     """None while no pod gives a reading."""
 
 
+class Holding(NamedTuple):
+    """One thing that pods hold, and how much of it a pod should."""
+
+    demand: Demand
+    share: float
+    """A pod: requests in flight, or KV blocks as a share of a pod's."""
+
+
 def propose(policy: Policy, readings: Readings, before: int) -> tuple[Proposal, ...]:
     """`ceil(demand / target)` for each metric in use, within the tolerance `before`."""
     rows = (
         (MetricType.WAITING_REQUESTS, readings.waiting, policy.waiting_target),
         (MetricType.KV_CACHE_USAGE, readings.kv, policy.kv_target),
+        (MetricType.KV_CACHE_DEMAND, readings.kv_demand, policy.kv_demand_target),
         (MetricType.IN_FLIGHT_REQUESTS, readings.in_flight, policy.in_flight_target),
     )
     return tuple(
-        Proposal(kind, demand, target, _pods(demand.at_least(), target, before) if demand.pods else None)
+        Proposal(kind, demand, target, _pods(policy, demand.at_least(), target, before) if demand.pods else None)
         for kind, demand, target in rows
         if target is not None
     )
 
 
+def holdings(policy: Policy, readings: Readings) -> tuple[Holding, ...]:
+    """What says how few pods do. An empty queue says nothing about fewer pods, so the queue is not among it."""
+    held = (
+        Holding(readings.in_flight, seats_per_pod(policy)),
+        Holding(readings.kv, kv_share_per_pod(policy)),
+    )
+    if policy.kv_demand_target is None:
+        return held
+    return (*held, Holding(readings.kv_demand, policy.kv_demand_target))
+
+
 def fewest(policy: Policy, readings: Readings, before: int) -> int:
     """The smallest number of pods, at least one, that holds what is in flight and in KV now.
 
-    A silent pod counts as at target. An empty queue says nothing about fewer pods, so the queue has no say here.
+    A silent pod counts as at target. As with a HorizontalPodAutoscaler, the pods that may hold load must be
+    below their target for that, tolerance included: pods that are still on their way lower nothing.
     """
-    seats, share = seats_per_pod(policy), kv_share_per_pod(policy)
-    return max(
-        1,
-        _pods(readings.in_flight.at_most(seats), seats, before),
-        _pods(readings.kv.at_most(share), share, before),
-    )
+    return max(1, *(_holding(policy, holding, before) for holding in holdings(policy, readings)))
 
 
 def seats_per_pod(policy: Policy) -> float:
@@ -63,8 +75,20 @@ def kv_share_per_pod(policy: Policy) -> float:
     return policy.kv_target or FULL
 
 
-def _pods(demand: float, target: float, before: int) -> int:
-    planned = target * before
-    if abs(demand - planned) <= TOLERANCE * planned:
+def _holding(policy: Policy, holding: Holding, before: int) -> int:
+    demand, share = holding.demand.at_most(holding.share), holding.share
+    carrying = min(before, holding.demand.pods + holding.demand.missing)
+    if demand >= (1 - policy.down.tolerance) * share * carrying > 0:
+        return max(before, _whole(demand / share))
+    return _whole(demand / share)
+
+
+def _pods(policy: Policy, demand: float, target: float, before: int) -> int:
+    ratio = demand / (target * before) if before else math.inf
+    if 1 - policy.down.tolerance <= ratio <= 1 + policy.up.tolerance:
         return before
-    return math.ceil(demand / target - 1e-9)
+    return _whole(demand / target)
+
+
+def _whole(pods: float) -> int:
+    return math.ceil(pods - 1e-9)

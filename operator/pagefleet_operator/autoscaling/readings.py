@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pagefleet_api.load import EngineState, Load
-from pagefleet_operator.autoscaling.values import Fleet, PodLoad, Policy
+from pagefleet_operator.autoscaling.policy import Policy
+from pagefleet_operator.autoscaling.values import Fleet, PodLoad
 
 
 class Demand(NamedTuple):
@@ -38,6 +39,8 @@ class Readings:
     in_flight: Demand
     kv: Demand
     """In whole pods: 1.5 is one and a half pools of blocks."""
+    kv_demand: Demand
+    """The same with the prompts that wait, so that it may pass what there is."""
     oldest_age_s: float | None
     """Age of the oldest sample in use."""
 
@@ -62,9 +65,10 @@ class _Reading(NamedTuple):
     waiting: int | None
     in_flight: int | None
     kv: float | None
+    kv_demand: float | None
 
 
-_SILENT = _Reading(None, None, None)
+_SILENT = _Reading(None, None, None, None)
 
 
 def read(fleet: Fleet, policy: Policy) -> Readings:
@@ -80,6 +84,7 @@ def read(fleet: Fleet, policy: Policy) -> Readings:
         waiting=_sum([reading.waiting for reading in readings]),
         in_flight=_sum([reading.in_flight for reading in readings]),
         kv=_sum([reading.kv for reading in readings]),
+        kv_demand=_sum([reading.kv_demand for reading in readings]),
         oldest_age_s=max(ages, default=None),
     )
 
@@ -98,7 +103,9 @@ def _reading(load: Load, policy: Policy) -> _Reading:
     limit = policy.max_queued_requests + seats
     waiting = load.waiting if load.waiting <= limit else None
     in_flight = load.in_flight if waiting is not None and load.in_flight <= limit + seats else None
-    return _Reading(waiting, in_flight, load.kv_usage if load.blocks_used <= load.blocks_total else None)
+    kv = load.kv_usage if load.blocks_used <= load.blocks_total else None
+    queued = load.queued_prompt_tokens / (load.blocks_total * load.block_size)
+    return _Reading(waiting, in_flight, kv, None if kv is None or waiting is None else kv + queued)
 
 
 def _sum(values: list[int | None] | list[float | None]) -> Demand:

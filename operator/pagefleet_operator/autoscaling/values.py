@@ -3,59 +3,12 @@
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from pagefleet_api import quantity
 from pagefleet_api.load import Load
 from pagefleet_api.reasons import Reason
-from pagefleet_api.scaling import Autoscaling, MetricTarget, MetricType
-from pagefleet_api.service import InferenceService
 from pagefleet_api.status import Decision
+from pagefleet_operator.autoscaling.policy import Policy
 from pagefleet_operator.news import News
 from pagefleet_operator.observed import Now, Observed, Pod
-
-DEFAULT_DOWN_WINDOW_S = 300
-DEFAULT_UP_WINDOW_S = 0
-"""HorizontalPodAutoscaler v2's stabilisation defaults."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """What the user asked the autoscaler for, with defaults filled in."""
-
-    min_replicas: int
-    max_replicas: int
-    waiting_target: float | None = None
-    """Waiting requests a pod; None when the metric is not used."""
-    in_flight_target: float | None = None
-    kv_target: float | None = None
-    """Share of a pod's KV blocks, 0..1."""
-    max_num_seqs: int = 256
-    max_queued_requests: int = 1024
-    up_window_s: float = DEFAULT_UP_WINDOW_S
-    down_window_s: float = DEFAULT_DOWN_WINDOW_S
-    max_age_s: float = 30
-    min_coverage: float = 0.5
-
-    @classmethod
-    def of(cls, service: InferenceService) -> Self | None:
-        """The policy of a service; None when its replicas are fixed."""
-        scaling = service.spec.autoscaling
-        if scaling is None:
-            return None
-        targets = _targets(scaling)
-        up, down = scaling.behavior.scale_up, scaling.behavior.scale_down
-        return cls(
-            min_replicas=scaling.min_replicas,
-            max_replicas=scaling.max_replicas,
-            waiting_target=targets.get(MetricType.WAITING_REQUESTS),
-            in_flight_target=targets.get(MetricType.IN_FLIGHT_REQUESTS),
-            kv_target=targets.get(MetricType.KV_CACHE_USAGE),
-            max_num_seqs=service.spec.engine.max_num_seqs,
-            max_queued_requests=service.spec.engine.max_queued_requests,
-            up_window_s=_or(up.stabilization_window_seconds, DEFAULT_UP_WINDOW_S),
-            down_window_s=_or(down.stabilization_window_seconds, DEFAULT_DOWN_WINDOW_S),
-            max_age_s=scaling.missing_metrics.max_age_seconds,
-            min_coverage=float(quantity.parse(scaling.missing_metrics.min_coverage)),
-        )
 
 
 class PodLoad(NamedTuple):
@@ -109,6 +62,14 @@ class Overrun(NamedTuple):
     """With another one they may hold it."""
 
 
+class Change(NamedTuple):
+    """The number moved."""
+
+    when_s: float
+    """Monotonic seconds."""
+    by: int
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What one service's autoscaler remembers. It may be lost at any time: the windows then start anew
@@ -124,6 +85,10 @@ class Memory:
     overrun: Overrun | None = None
     held_back_s: float | None = None
     """Monotonic seconds at which a window last held an answer back; None since the number changed."""
+    changes: tuple[Change, ...] = ()
+    """Moves of the number that a rate policy may still look back on, oldest first."""
+    blind_since_s: float | None = None
+    """Monotonic seconds since when ready pods give no sample at all; None while any does."""
 
 
 class Verdict(NamedTuple):
@@ -158,27 +123,14 @@ class Outcome:
     oldest_sample_age_s: float | None
     watch_closely: bool
     """The load is near a threshold or pods are on their way: sample often."""
+    acts: bool = True
+    """False: it is only said what would be done."""
     event: News | None = None
 
     @property
     def desired(self) -> int:
-        """Replicas that should serve."""
+        """Replicas that should serve; where the decision does not act, that would."""
         return self.decision.desired
-
-
-def _targets(scaling: Autoscaling) -> dict[MetricType, float]:
-    """Each metric's target a pod; that each has the one that its type takes is the resource's rule."""
-    return {metric.type: _target(metric.target) for metric in scaling.metrics}
-
-
-def _target(target: MetricTarget) -> float:
-    if target.average_utilization is not None:
-        return target.average_utilization / 100
-    return float(quantity.parse(str(target.average_value)))
-
-
-def _or(value: int | None, default: int) -> int:
-    return default if value is None else value
 
 
 def _asked_for(observed: Observed, reported: int | None) -> int | None:

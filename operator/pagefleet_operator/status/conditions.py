@@ -135,7 +135,7 @@ def _scaling(scene: Scene) -> Found:
         fixed = Verdict(False, Reason.NOT_AUTOSCALED, "spec.autoscaling is absent: spec.replicas is the number")
         return {ConditionType.SCALING_ACTIVE: fixed}
     able = outcome.able
-    if spec.replicas != 1:
+    if spec.replicas != 1 and outcome.acts:
         words = f"spec.replicas {spec.replicas} is ignored while spec.autoscaling is set"
         reason = Reason.REPLICAS_IGNORED if able.reason is Reason.READY_FOR_NEW_SCALE else able.reason
         able = Verdict(able.status, reason, f"{words}; {able.message}")

@@ -62,8 +62,16 @@ def test_an_unknown_field_is_pruned_otherwise(api: Api, namespace: str) -> None:
         (
             "autoscaling",
             {**_SCALING, "metrics": [{"type": "KVCacheUsage", "target": {"averageValue": "3"}}]},
-            "KVCacheUsage takes target.averageUtilization",
+            "KVCacheUsage and KVCacheDemand take target.averageUtilization",
         ),
+        (
+            "autoscaling",
+            {**_SCALING, "metrics": [{"type": "KVCacheUsage", "target": {"averageUtilization": 101}}]},
+            "KVCacheUsage never passes 100 percent",
+        ),
+        ("autoscaling", {**_SCALING, "behavior": {"scaleUp": {"tolerance": "11"}}}, "tolerance must be at least 0"),
+        ("autoscaling", {**_SCALING, "behavior": {"scaleUp": {"policies": []}}}, "policies"),
+        ("autoscaling", {**_SCALING, "mode": "External"}, "autoscaling.mode"),
         (
             "autoscaling",
             {**_SCALING, "metrics": [{"type": "WaitingRequests", "target": {"averageValue": "0"}}]},

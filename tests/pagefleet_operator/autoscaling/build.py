@@ -19,7 +19,13 @@ def at(seconds: float) -> Now:
     return Now(START + timedelta(seconds=seconds), 1000.0 + seconds)
 
 
-def load(waiting: int = 0, running: int = 0, kv: float = 0.0, state: EngineState = EngineState.READY) -> Load:
+def load(
+    waiting: int = 0,
+    running: int = 0,
+    kv: float = 0.0,
+    state: EngineState = EngineState.READY,
+    queued_tokens: int = 0,
+) -> Load:
     """An answer of an engine with eight seats."""
     return Load(
         state=state,
@@ -29,7 +35,7 @@ def load(waiting: int = 0, running: int = 0, kv: float = 0.0, state: EngineState
         block_size=16,
         blocks_used=round(kv * BLOCKS),
         blocks_total=BLOCKS,
-        queued_prompt_tokens=0,
+        queued_prompt_tokens=queued_tokens,
         seconds_since_last_step=0,
     )
 

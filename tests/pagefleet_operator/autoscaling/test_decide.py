@@ -4,8 +4,10 @@ import pytest
 
 from pagefleet_api.load import EngineState
 from pagefleet_api.reasons import EventReason, Reason
+from pagefleet_api.scaling import Mode
 from pagefleet_operator.autoscaling import Fleet, PodLoad
 from pagefleet_operator.autoscaling import decide as decide_values
+from pagefleet_operator.autoscaling.policy import UP
 from tests.pagefleet_operator.autoscaling.build import (
     CRASHED,
     DEFAULTS,
@@ -36,7 +38,7 @@ FULL_OF_NOTHING = PodLoad("kv-liar", True, True, load(waiting=40, running=8, kv=
         pytest.param(fleet(ready(4, 8)), 1, id="a queue at its target is fine"),
         pytest.param(fleet(ready(5, 8)), 2, id="a queue above its target is not"),
         pytest.param(fleet(*[ready(4, 8)] * 3, ready(1, 8)), 4, id="a sum within the tolerance moves nothing"),
-        pytest.param(fleet(ready(100, 8)), 6, id="never above maxReplicas"),
+        pytest.param(fleet(ready(100, 8), ready(), ready()), 6, id="never above maxReplicas"),
         pytest.param(fleet(ready(0, 2, kv=0.95)), 2, id="kv above its target asks for more"),
         pytest.param(fleet(ready(0, 8), ready(0, 7), ready(0, 5)), 3, id="an empty queue lowers nothing"),
         pytest.param(fleet(ready(0, 1), ready(0, 3), ready(0, 3)), 1, id="seven in flight fit one pod"),
@@ -77,6 +79,25 @@ def test_in_flight_target_works_both_ways() -> None:
     assert decide(fleet(ready(4, 8)), policy).desired == 3
     assert decide(fleet(ready(0, 2), ready(0, 2), ready()), policy).desired == 1
     assert decide(fleet(ready(0, 4), ready(0, 4), ready()), policy).desired == 2
+
+
+def test_the_cache_that_queued_prompts_will_need_works_both_ways() -> None:
+    policy = replace(DEFAULTS, waiting_target=None, kv_target=None, kv_demand_target=0.85)
+    hungry = PodLoad("hungry", True, True, load(3, 8, kv=0.6, queued_tokens=12_000), 1.0)
+    outcome = decide(fleet(hungry), policy)
+    assert outcome.desired == 2
+    assert outcome.decision.message == "KVCacheDemand asks for 2: 135% over all pods, target 85% a pod"
+    assert outcome.targets == "kv demand 135/85 %"
+    assert decide(fleet(hungry, ready(), ready()), policy).desired == 2
+    assert decide(fleet(ready(kv=0.1), ready(kv=0.1)), policy).desired == 1
+    liar = PodLoad("liar", True, True, load(kv=2.0), 1.0)
+    assert decide(fleet(liar, liar, ready(), ready()), policy).desired == 2
+
+
+def test_pods_on_their_way_lower_nothing_while_the_ready_ones_are_at_their_target() -> None:
+    policy = replace(DEFAULTS, waiting_target=None, kv_target=None, in_flight_target=4)
+    assert decide(fleet(ready(0, 4), UNPLACED, UNPLACED), policy).desired == 3
+    assert decide(fleet(ready(0, 3), UNPLACED, UNPLACED), policy).desired == 1
 
 
 def test_without_any_usable_target_nothing_rises() -> None:
@@ -144,7 +165,7 @@ def test_a_change_ends_what_is_said_of_answers_held_back() -> None:
 
 
 def test_a_peak_shorter_than_the_up_window_changes_nothing() -> None:
-    policy = replace(DEFAULTS, up_window_s=30)
+    policy = replace(DEFAULTS, up=replace(UP, window_s=30))
     memory = decide_values(policy, fleet(ready()), calm(1), at(0)).memory
     outcome = decide_values(policy, fleet(ready(12, 8)), memory, at(10))
     assert outcome.desired == 1
@@ -218,6 +239,48 @@ def test_conditions_say_what_holds_the_number(pods: Fleet, active: Reason, able:
 )
 def test_a_decision_gives_the_step_that_settled_it_as_reason(pods: Fleet, reason: str) -> None:
     assert decide(pods).decision.reason == reason
+
+
+def test_without_any_sample_for_five_minutes_the_fallback_is_a_floor() -> None:
+    policy = replace(DEFAULTS, fallback_replicas=4)
+    outcome = decide_values(policy, fleet(SILENT, SILENT), calm(2), at(2))
+    for now_s in (100, 301):
+        outcome = decide_values(policy, fleet(SILENT, SILENT), replace(outcome.memory, answers=()), at(now_s))
+        assert (outcome.desired, outcome.decision.reason) == (2, "MetricsStale")
+    outcome = decide_values(policy, fleet(SILENT, SILENT), outcome.memory, at(302))
+    assert (outcome.desired, outcome.decision.reason) == (4, "FallbackReplicas")
+    assert outcome.decision.message == "2 → 4, no pod gave a sample for 5 min, missingMetrics.fallbackReplicas is 4"
+    assert outcome.active.reason is Reason.METRICS_STALE
+    seen = decide_values(policy, fleet(ready(), *[SILENT] * 3), outcome.memory, at(304))
+    assert (seen.desired, seen.memory.blind_since_s) == (4, None)
+
+
+def test_pods_that_never_became_ready_are_no_reason_for_the_fallback() -> None:
+    policy = replace(DEFAULTS, fallback_replicas=4)
+    first = decide_values(policy, fleet(CRASHED), calm(1), at(0))
+    assert decide_values(policy, fleet(CRASHED), first.memory, at(900)).desired == 1
+
+
+def test_one_lost_sample_in_ten_changes_no_condition() -> None:
+    memory, said = calm(1), set()
+    for number in range(900):
+        age_s = 4.0 if number % 10 == 0 else 1.0
+        outcome = decide_values(DEFAULTS, fleet(ready(0, 3, age_s=age_s)), memory, at(2.0 * number))
+        memory = outcome.memory
+        said.add((outcome.active.status, outcome.active.reason, outcome.able.reason, outcome.limited.reason))
+    assert said == {(True, Reason.VALID_METRICS, STEADY, IN_RANGE)}
+
+
+def test_a_recommendation_is_told_as_one() -> None:
+    policy = replace(DEFAULTS, mode=Mode.RECOMMEND)
+    outcome = decide(fleet(ready(12, 8)), policy)
+    assert (outcome.desired, outcome.acts) == (3, False)
+    assert (outcome.able.status, outcome.able.reason) == (False, Reason.RECOMMEND_ONLY)
+    assert outcome.able.message == "autoscaling.mode is Recommend: 3 would serve, spec.replicas is the number"
+    assert outcome.event is not None and outcome.event.reason is EventReason.RECOMMENDED
+    assert outcome.event.message.startswith("Would scale from 1 to 3: WaitingRequests asks for 3")
+    again = decide_values(policy, fleet(ready(12, 8)), outcome.memory, at(2))
+    assert (again.desired, again.event, again.decision.clamps) == (3, None, ())
 
 
 def test_the_minimum_is_a_limit_as_well() -> None:

@@ -1,9 +1,13 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from pagefleet_api.behavior import RateUnit, SelectPolicy
+from pagefleet_api.scaling import Mode
 from pagefleet_api.service import InferenceService, InvalidService
 from pagefleet_operator.autoscaling import Fleet, PodLoad, Policy
+from pagefleet_operator.autoscaling.policy import DOWN, Rate, Rules
 from pagefleet_operator.observed import LEAVING_COST, DeploymentView, Observed, Pod, Sample
 from tests.pagefleet_operator.autoscaling.build import at, load
 
@@ -26,8 +30,6 @@ def test_defaults_are_those_that_are_written_down() -> None:
         kv_target=0.75,
         max_num_seqs=8,
         max_queued_requests=64,
-        up_window_s=0,
-        down_window_s=300,
         max_age_s=30,
         min_coverage=0.5,
     )
@@ -42,12 +44,19 @@ def test_every_field_of_the_spec_reaches_the_policy() -> None:
                 "metrics": [
                     {"type": "InFlightRequests", "target": {"averageValue": "500m"}},
                     {"type": "WaitingRequests", "target": {"averageValue": 2}},
+                    {"type": "KVCacheDemand", "target": {"averageUtilization": 120}},
                 ],
                 "behavior": {
-                    "scaleUp": {"stabilizationWindowSeconds": 5},
-                    "scaleDown": {"stabilizationWindowSeconds": 0},
+                    "scaleUp": {
+                        "stabilizationWindowSeconds": 5,
+                        "policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}],
+                        "selectPolicy": "Min",
+                        "tolerance": "0",
+                    },
+                    "scaleDown": {"stabilizationWindowSeconds": 0, "tolerance": 0.05},
                 },
-                "missingMetrics": {"maxAgeSeconds": 7, "minCoverage": "0.8"},
+                "mode": "Recommend",
+                "missingMetrics": {"maxAgeSeconds": 7, "minCoverage": "0.8", "fallbackReplicas": 3},
             }
         )
     )
@@ -58,8 +67,11 @@ def test_every_field_of_the_spec_reaches_the_policy() -> None:
         waiting_target=2,
         max_num_seqs=8,
         max_queued_requests=64,
-        up_window_s=5,
-        down_window_s=0,
+        mode=Mode.RECOMMEND,
+        kv_demand_target=1.2,
+        up=Rules(window_s=5, rates=(Rate(RateUnit.PODS, 2, 60),), select=SelectPolicy.MIN, tolerance=0),
+        down=replace(DOWN, window_s=0, tolerance=0.05),
+        fallback_replicas=3,
         max_age_s=7,
         min_coverage=0.8,
     )
@@ -72,11 +84,17 @@ def test_every_field_of_the_spec_reaches_the_policy() -> None:
         ("InFlightRequests", {"averageUtilization": 75}),
         ("KVCacheUsage", {"averageValue": "4"}),
         ("KVCacheUsage", {"averageValue": "4", "averageUtilization": 75}),
+        ("KVCacheDemand", {"averageValue": "4"}),
     ],
 )
 def test_a_metric_without_the_target_of_its_type_is_refused_and_not_left_out(kind: str, target: dict[str, Any]) -> None:
     with pytest.raises(InvalidService, match=f"{kind} takes target"):
         service({"maxReplicas": 6, "metrics": [{"type": kind, "target": target}]})
+
+
+def test_a_cache_that_would_have_to_be_fuller_than_full_is_refused() -> None:
+    with pytest.raises(InvalidService, match="KVCacheUsage never passes 100 percent; use KVCacheDemand"):
+        service({"maxReplicas": 6, "metrics": [{"type": "KVCacheUsage", "target": {"averageUtilization": 101}}]})
 
 
 def test_a_fleet_is_the_serving_pods_and_the_number_without_those_that_drain() -> None:

@@ -3,12 +3,19 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pagefleet_api.behavior import RateUnit, SelectPolicy
 from pagefleet_api.load import Load
 from pagefleet_api.reasons import Reason
 from pagefleet_operator.autoscaling import Fleet, Memory, PodLoad, Policy, decide
+from pagefleet_operator.autoscaling.policy import DOWN, Rate, Rules
 from pagefleet_operator.autoscaling.values import Overrun
 from tests.pagefleet_operator.autoscaling.build import DEFAULTS, SILENT, at, calm, load
 
+rates = st.lists(
+    st.builds(Rate, unit=st.sampled_from(RateUnit), value=st.integers(1, 200), period_s=st.sampled_from([1.0, 15.0])),
+    min_size=1,
+    max_size=3,
+).map(tuple)
 policies = st.builds(
     lambda least, room, **rest: Policy(min_replicas=least, max_replicas=least + room, **rest),
     least=st.integers(1, 5),
@@ -18,8 +25,10 @@ policies = st.builds(
     in_flight_target=st.none() | st.floats(0.1, 100),
     max_num_seqs=st.integers(1, 64),
     max_queued_requests=st.integers(0, 1000),
-    up_window_s=st.sampled_from([0.0, 30.0]),
-    down_window_s=st.sampled_from([0.0, 30.0, 300.0]),
+    up=st.builds(Rules, window_s=st.sampled_from([0.0, 30.0]), rates=rates, select=st.sampled_from(SelectPolicy)),
+    down=st.builds(
+        Rules, window_s=st.sampled_from([0.0, 30.0, 300.0]), rates=rates, select=st.sampled_from(SelectPolicy)
+    ),
     min_coverage=st.sampled_from([0.0, 0.5, 1.0]),
 )
 loads = st.builds(load, waiting=st.integers(0, 2000), running=st.integers(0, 100), kv=st.floats(0, 2))
@@ -66,7 +75,7 @@ def test_without_a_fresh_sample_the_number_stays(policy: Policy, memory: Memory 
 
 @given(policies, st.lists(loads, max_size=4), st.integers(0, 8))
 def test_nothing_goes_down_below_the_coverage(policy: Policy, answered: list[Load], silent: int) -> None:
-    policy = replace(policy, min_coverage=0.5, down_window_s=0)
+    policy = replace(policy, min_coverage=0.5, down=replace(DOWN, window_s=0))
     answering = tuple(PodLoad("pod", True, True, one, 1.0) for one in answered)
     fleet = Fleet(len(answered) + silent, (*answering, *[SILENT] * silent))
     if len(answered) < silent:

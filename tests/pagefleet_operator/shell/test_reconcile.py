@@ -185,3 +185,21 @@ async def test_a_follower_forgets_everything() -> None:
     bench.reconciler.forget_all()
     assert bench.reconciler.decisions("n", "s") is None
     assert bench.engines.watched == {}
+
+
+async def test_a_recommendation_is_in_the_status_and_in_an_event_and_the_number_stays() -> None:
+    bench = Bench()
+    scaling = {"mode": "Recommend", "maxReplicas": 6}
+    bench.service(replicas=1, autoscaling=scaling, engine={"maxNumSeqs": 8})
+    await bench.passes()
+    bench.pod("a")
+    bench.engines.known = {"uid a": Sample(load(8).model_copy(update={"waiting": 12}), time.monotonic())}
+    assert "event Recommended" in await bench.passes()
+    (written,) = [
+        body["status"]
+        for body in bench.server.bodies
+        if body.get("status", {}).get("targets") == "queue 12/4, kv 0/75 %"
+    ]
+    assert written["autoscaling"]["desiredReplicas"] == 3
+    applied = [body for body in bench.server.bodies if body.get("kind") == "Deployment"]
+    assert {body["spec"]["replicas"] for body in applied} == {1}

@@ -1,0 +1,112 @@
+"""What the user asked the autoscaler for, as one value with defaults filled in."""
+
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+from pagefleet_api import quantity
+from pagefleet_api.behavior import RateUnit, ScalingRules, SelectPolicy
+from pagefleet_api.scaling import Autoscaling, MetricTarget, MetricType, Mode
+from pagefleet_api.service import InferenceService
+
+TOLERANCE = 0.1
+"""Share by which demand may differ from what the current pods should carry before anything moves.
+HorizontalPodAutoscaler's default, `--horizontal-pod-autoscaler-tolerance`."""
+
+
+class Rate(NamedTuple):
+    """The number may move by so much within a period."""
+
+    unit: RateUnit
+    value: int
+    period_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """How the number may move in one direction."""
+
+    window_s: float
+    """The calmest answer of so long counts."""
+    rates: tuple[Rate, ...]
+    select: SelectPolicy = SelectPolicy.MAX
+    tolerance: float = TOLERANCE
+
+    def of(self, given: ScalingRules) -> "Rules":
+        """What the user gave, the rest as here."""
+        window_s, rates, tolerance = given.stabilization_window_seconds, given.policies, given.tolerance
+        return Rules(
+            window_s=self.window_s if window_s is None else window_s,
+            rates=self.rates
+            if rates is None
+            else tuple(Rate(rate.type, rate.value, rate.period_seconds) for rate in rates),
+            select=given.select_policy,
+            tolerance=self.tolerance if tolerance is None else float(quantity.parse(tolerance)),
+        )
+
+
+UP = Rules(window_s=0, rates=(Rate(RateUnit.PODS, 4, 15), Rate(RateUnit.PERCENT, 100, 15)))
+DOWN = Rules(window_s=300, rates=(Rate(RateUnit.PERCENT, 100, 15),))
+"""HorizontalPodAutoscaler v2's defaults."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What the user asked the autoscaler for, with defaults filled in."""
+
+    mode: Mode = Mode.BUILTIN
+    min_replicas: int
+    max_replicas: int
+    waiting_target: float | None = None
+    """Waiting requests a pod; None when the metric is not used."""
+    in_flight_target: float | None = None
+    kv_target: float | None = None
+    """Share of a pod's KV blocks, 0..1."""
+    kv_demand_target: float | None = None
+    """Share of a pod's KV blocks that requests and queued prompts would fill; may pass 1."""
+    max_num_seqs: int = 256
+    max_queued_requests: int = 1024
+    up: Rules = UP
+    down: Rules = DOWN
+    max_age_s: float = 30
+    min_coverage: float = 0.5
+    fallback_replicas: int | None = None
+
+    @classmethod
+    def of(cls, service: InferenceService) -> Self | None:
+        """The policy of a service; None when its replicas are fixed."""
+        scaling = service.spec.autoscaling
+        if scaling is None:
+            return None
+        targets = _targets(scaling)
+        return cls(
+            mode=scaling.mode,
+            min_replicas=scaling.min_replicas,
+            max_replicas=scaling.max_replicas,
+            waiting_target=targets.get(MetricType.WAITING_REQUESTS),
+            in_flight_target=targets.get(MetricType.IN_FLIGHT_REQUESTS),
+            kv_target=targets.get(MetricType.KV_CACHE_USAGE),
+            kv_demand_target=targets.get(MetricType.KV_CACHE_DEMAND),
+            max_num_seqs=service.spec.engine.max_num_seqs,
+            max_queued_requests=service.spec.engine.max_queued_requests,
+            up=UP.of(scaling.behavior.scale_up),
+            down=DOWN.of(scaling.behavior.scale_down),
+            max_age_s=scaling.missing_metrics.max_age_seconds,
+            min_coverage=float(quantity.parse(scaling.missing_metrics.min_coverage)),
+            fallback_replicas=scaling.missing_metrics.fallback_replicas,
+        )
+
+    @property
+    def acts(self) -> bool:
+        """The answer becomes the number; else it is only said."""
+        return self.mode is Mode.BUILTIN
+
+
+def _targets(scaling: Autoscaling) -> dict[MetricType, float]:
+    """Each metric's target a pod; that each has the one that its type takes is the resource's rule."""
+    return {metric.type: _target(metric.target) for metric in scaling.metrics}
+
+
+def _target(target: MetricTarget) -> float:
+    if target.average_utilization is not None:
+        return target.average_utilization / 100
+    return float(quantity.parse(str(target.average_value)))
