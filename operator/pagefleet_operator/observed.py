@@ -14,6 +14,7 @@ from pagefleet_api.load import Load
 from pagefleet_operator.evidence import Evidence as Evidence
 from pagefleet_operator.evidence import Room as Room
 from pagefleet_operator.evidence import extended_requests
+from pagefleet_operator.latencies import Latencies as Latencies
 from pagefleet_operator.problems import Body as Body
 from pagefleet_operator.problems import PodProblem as PodProblem
 from pagefleet_operator.problems import condition_of, pod_problem
@@ -226,6 +227,8 @@ class Observed:
     pods: tuple[Pod, ...] = ()
     samples: Mapping[str, Sample] = field(default_factory=dict)
     """Latest good sample by pod uid; read it with `sample`."""
+    latencies: Mapping[str, Latencies] = field(default_factory=dict)
+    """Latest by pod uid, while somebody asks for them; read it with `measured`."""
     children: Mapping[ChildKey, Body] = field(default_factory=dict)
     """Live objects that have a child's name or this service as controller, raw."""
     evidence: Evidence = field(default_factory=Evidence)
@@ -255,6 +258,11 @@ class Observed:
         """The pod's latest good sample, however old; None when it is of a container that runs no more."""
         sample = self.samples.get(pod.uid)
         return sample if sample is not None and pod.running and sample.restarts == pod.restarts else None
+
+    def measured(self, pod: Pod) -> Latencies | None:
+        """What the pod's container has measured so far; None when that is not known."""
+        found = self.latencies.get(pod.uid)
+        return found if found is not None and pod.running and found.restarts == pod.restarts else None
 
 
 def _progress(status: Body) -> Progress | None:

@@ -127,6 +127,7 @@ class Reconciler:
             deployment=None if live is None else DeploymentView.from_object(live),
             pods=self._cache.pods(key),
             samples=self._scraper.samples(key),
+            latencies=self._scraper.latencies(key),
             children=children,
         )
 

@@ -4,25 +4,32 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TypeVar
 
 import aiohttp
 from pydantic import ValidationError
 
 from pagefleet_api import labels
 from pagefleet_api.load import Load
+from pagefleet_operator import exposition
 from pagefleet_operator.cache import ServiceKey
+from pagefleet_operator.latencies import PAGEFLEET, Latencies
 from pagefleet_operator.metrics import Metrics, Operator
 from pagefleet_operator.observed import Pod, Sample
 from pagefleet_operator.settings import Timings
 
 log = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
 
 _NO_SAMPLES: Mapping[str, Sample] = MappingProxyType({})
-_ANSWER_LIMIT_BYTES = 65536
+_NO_LATENCIES: Mapping[str, Latencies] = MappingProxyType({})
+_LOAD_LIMIT_BYTES = 65536
 """A sample has a few hundred bytes."""
+_METRICS_LIMIT_BYTES = 4 * 2**20
+"""An exposition has some ten thousand."""
 
 
 def admin_address(pod: Pod) -> str | None:
@@ -38,7 +45,11 @@ class _Watched:
     pods: tuple[Pod, ...]
     interval_s: float
     matters: bool
+    with_latencies: bool = False
+    at_once: bool = False
+    """The next round is due now, as something is asked for that no round has brought."""
     samples: dict[str, Sample] = field(default_factory=dict)
+    latencies: dict[str, Latencies] = field(default_factory=dict)
     sooner: asyncio.Event = field(default_factory=asyncio.Event)
     task: "asyncio.Task[None] | None" = None
 
@@ -69,19 +80,28 @@ class Scraper:
         self._watched: dict[ServiceKey, _Watched] = {}
         self._session: aiohttp.ClientSession | None = None
 
-    def watch(self, key: ServiceKey, pods: Sequence[Pod], *, interval_s: float, matters: bool) -> None:
-        """Sample these pods from now on. `matters`: report each round, as a decision may depend on it."""
+    def watch(
+        self, key: ServiceKey, pods: Sequence[Pod], *, interval_s: float, matters: bool, latencies: bool = False
+    ) -> None:
+        """Sample these pods from now on. `matters`: report each round, as a decision may depend on it.
+
+        latencies: read histograms too, which cost an engine and us a hundred times as much as a sample.
+        """
         wanted = tuple(pod for pod in pods if pod.active and pod.running)
         watched = self._watched.get(key)
         if watched is None:
-            watched = self._watched[key] = _Watched(wanted, interval_s, matters)
+            watched = self._watched[key] = _Watched(wanted, interval_s, matters, latencies)
             self._begin(key, watched)
             return
-        if interval_s < watched.interval_s:
+        watched.at_once = watched.at_once or latencies > watched.with_latencies
+        if interval_s < watched.interval_s or watched.at_once:
             watched.sooner.set()
         watched.pods, watched.interval_s, watched.matters = wanted, interval_s, matters
+        watched.with_latencies = latencies
         alive = {(pod.uid, pod.restarts) for pod in wanted}
         watched.samples = {uid: one for uid, one in watched.samples.items() if (uid, one.restarts) in alive}
+        measured = watched.latencies.items() if latencies else ()
+        watched.latencies = {uid: one for uid, one in measured if (uid, one.restarts) in alive}
 
     def forget(self, key: ServiceKey) -> None:
         """Stop sampling a service."""
@@ -93,6 +113,11 @@ class Scraper:
         """Latest good sample by pod uid."""
         watched = self._watched.get(key)
         return dict(watched.samples) if watched is not None else _NO_SAMPLES
+
+    def latencies(self, key: ServiceKey) -> Mapping[str, Latencies]:
+        """Latest measurements by pod uid; none unless `watch` was asked for them."""
+        watched = self._watched.get(key)
+        return dict(watched.latencies) if watched is not None else _NO_LATENCIES
 
     async def look(self, key: ServiceKey) -> None:
         """One round out of turn: what a choice between pods rests on should be of this moment."""
@@ -128,28 +153,49 @@ class Scraper:
 
     async def _rounds(self, key: ServiceKey, watched: _Watched) -> None:
         while True:
-            began_s = time.monotonic()
+            began_s, watched.at_once = time.monotonic(), False
             await self._round(key, watched)
             if watched.matters and watched.pods:
                 self._changed(key)
-            while (left_s := began_s + watched.interval_s - time.monotonic()) > 0:
+            while (left_s := began_s + watched.interval_s - time.monotonic()) > 0 and not watched.at_once:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(watched.sooner.wait(), left_s)
                 watched.sooner.clear()
 
     async def _round(self, key: ServiceKey, watched: _Watched) -> None:
-        await asyncio.gather(*(self._sample(key, watched, pod) for pod in watched.pods))
+        asked = [self._sample(key, watched, pod) for pod in watched.pods]
+        asked += [self._measure(key, watched, pod) for pod in watched.pods if watched.with_latencies]
+        await asyncio.gather(*asked)
 
     async def _sample(self, key: ServiceKey, watched: _Watched, pod: Pod) -> None:
         began_s = time.monotonic()  # what the engine answers is at least as new as this
+        load = await self._counted(key, pod, self._load(pod))
+        if load is not None and self._watched.get(key) is watched:
+            watched.samples[pod.uid] = Sample(load, began_s, pod.restarts)
+
+    async def _measure(self, key: ServiceKey, watched: _Watched, pod: Pod) -> None:
+        measured = await self._counted(key, pod, self._latencies(pod))
+        if measured is not None and self._watched.get(key) is watched and watched.with_latencies:
+            watched.latencies[pod.uid] = measured
+
+    async def _counted(self, key: ServiceKey, pod: Pod, asked: Awaitable[_Answer]) -> _Answer | None:
+        """An answer; None for a bad one, which counts as an error where the pod should have known better."""
         try:
-            load = await self._load(pod)
+            return await asked
         except BadAnswer as bad:
             if pod.ready:
                 self._metrics.add(Operator.SCRAPE_ERRORS, *key.series, bad.reason)
-            return
-        if self._watched.get(key) is watched:
-            watched.samples[pod.uid] = Sample(load, began_s, pod.restarts)
+            return None
+
+    async def _latencies(self, pod: Pod) -> Latencies:
+        status, text = await self._ask("GET", pod, "metrics", _METRICS_LIMIT_BYTES)
+        if status != 200:
+            raise BadAnswer(f"http_{status}")
+        try:
+            found = exposition.parse(text.decode(), PAGEFLEET.wanted)
+        except ValueError as error:
+            raise BadAnswer("malformed") from error
+        return Latencies.read(found, restarts=pod.restarts)
 
     async def _load(self, pod: Pod) -> Load:
         status, text = await self._ask("GET", pod, "load")
@@ -171,13 +217,13 @@ class Scraper:
                 return status < 300
         return False
 
-    async def _ask(self, method: str, pod: Pod, path: str) -> tuple[int, bytes]:
+    async def _ask(self, method: str, pod: Pod, path: str, limit_bytes: int = _LOAD_LIMIT_BYTES) -> tuple[int, bytes]:
         address = self._address(pod)
         if address is None:
             raise BadAnswer("no_address")
         try:
             async with self._client().request(method, f"{address}/{path}") as answer:
-                return answer.status, await _body(answer)
+                return answer.status, await _body(answer, limit_bytes)
         except TimeoutError as error:
             raise BadAnswer("timeout") from error
         except aiohttp.ClientConnectorError as error:
@@ -195,10 +241,10 @@ class Scraper:
         return self._session
 
 
-async def _body(answer: aiohttp.ClientResponse) -> bytes:
+async def _body(answer: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
     """The whole body, when it is of a size that an engine of ours would send."""
     try:
-        await answer.content.readexactly(_ANSWER_LIMIT_BYTES)
+        await answer.content.readexactly(limit_bytes)
     except asyncio.IncompleteReadError as end:
         return end.partial
     raise BadAnswer("too_large")

@@ -7,6 +7,7 @@ from pagefleet_api import labels
 from pagefleet_operator import cluster as api
 from pagefleet_operator.cache import ServiceKey, WatchCache
 from pagefleet_operator.kinds import Kind
+from pagefleet_operator.latencies import Latencies
 from pagefleet_operator.metrics import Metrics
 from pagefleet_operator.news import News
 from pagefleet_operator.observed import Pod, Sample
@@ -76,10 +77,11 @@ class Engines:
         self._calls = calls
         self.watched: dict[ServiceKey, tuple[float, bool]] = {}
         self.known: dict[str, Sample] = {}
+        self.measured: dict[str, Latencies] = {}
         self.fresh: dict[str, Sample] = {}
         """What a look at the engines would find."""
 
-    def watch(self, key: ServiceKey, pods: Any, *, interval_s: float, matters: bool) -> None:
+    def watch(self, key: ServiceKey, pods: Any, *, interval_s: float, matters: bool, latencies: bool = False) -> None:
         self.watched[key] = (interval_s, matters)
 
     def forget(self, key: ServiceKey) -> None:
@@ -87,6 +89,9 @@ class Engines:
 
     def samples(self, key: ServiceKey) -> dict[str, Sample]:
         return self.known
+
+    def latencies(self, key: ServiceKey) -> dict[str, Latencies]:
+        return self.measured
 
     async def look(self, key: ServiceKey) -> None:
         self.known |= self.fresh

@@ -35,6 +35,7 @@ class Engine:
         self.status, self.body, self.delay_s = 200, json.dumps(_LOAD), 0.0
         self.asked = 0
         self.told: list[str] = []
+        self.exposition = ""
         self.connections: set[Any] = set()
 
     async def load(self, request: web.Request) -> web.Response:
@@ -42,6 +43,9 @@ class Engine:
         self.connections.add(request.transport)
         await asyncio.sleep(self.delay_s)
         return web.Response(status=self.status, text=self.body)
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        return web.Response(status=self.status, text=self.exposition)
 
     async def tell(self, request: web.Request) -> web.Response:
         self.told.append(request.path)
@@ -69,6 +73,7 @@ async def bench() -> AsyncIterator[Bench]:
     engine = Engine()
     app = web.Application()
     app.router.add_get("/load", engine.load)
+    app.router.add_get("/metrics", engine.metrics)
     app.router.add_post("/{verb}", engine.tell)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
@@ -242,3 +247,40 @@ async def test_a_look_brings_samples_before_the_round_is_due(bench: Bench) -> No
 async def test_a_look_at_a_service_that_is_not_watched_does_nothing(bench: Bench) -> None:
     await bench.scraper.look(_KEY)
     assert bench.engine.asked == 0
+
+
+_EXPOSITION = """
+# TYPE pagefleet_requests_total counter
+pagefleet_requests_total{outcome="stop"} 7.0
+pagefleet_requests_total{outcome="error"} 1.0
+pagefleet_time_to_first_token_seconds_bucket{le="0.5"} 6.0
+pagefleet_time_to_first_token_seconds_bucket{le="+Inf"} 8.0
+pagefleet_time_to_first_token_seconds_sum 3.5
+pagefleet_time_to_first_token_seconds_count 8.0
+"""
+
+
+async def test_histograms_are_read_only_while_somebody_asks_for_them(bench: Bench) -> None:
+    bench.engine.exposition = _EXPOSITION
+    bench.scraper.watch(_KEY, [_pod()], interval_s=60, matters=False)
+    await _until(lambda: bench.scraper.samples(_KEY))
+    assert bench.scraper.latencies(_KEY) == {}
+    bench.scraper.watch(_KEY, [_pod()], interval_s=60, matters=False, latencies=True)
+    await _until(lambda: bench.scraper.latencies(_KEY))
+    measured = bench.scraper.latencies(_KEY)["p"]
+    assert (measured.ended, measured.failed, measured.itl) == (8, 1, None)
+    assert measured.ttft is not None
+    assert measured.ttft.count == 8
+    bench.scraper.watch(_KEY, [_pod(restarts=1)], interval_s=60, matters=False, latencies=True)
+    assert bench.scraper.latencies(_KEY) == {}
+    bench.scraper.forget(_KEY)
+    assert bench.scraper.latencies(_KEY) == {}
+
+
+async def test_an_exposition_that_cannot_be_read_is_counted_and_the_sample_stays(bench: Bench) -> None:
+    bench.engine.exposition = "pagefleet_requests_total{ 7"
+    bench.scraper.watch(_KEY, [_pod()], interval_s=0.02, matters=False, latencies=True)
+    await _until(bench.errors)
+    assert 'reason="malformed"' in bench.errors()
+    assert bench.scraper.latencies(_KEY) == {}
+    await _until(lambda: bench.scraper.samples(_KEY))
