@@ -26,6 +26,7 @@ PYTHON_ENV = {
     "PYTHONPATH": "/app/code:/app/site:/app/model",
 }
 CHECKOUT = layers.CHECKOUT
+CONTROL_PACKAGES = ("pagefleet_operator", "pagefleet_fetch")
 
 
 class ImagePlan(NamedTuple):
@@ -35,7 +36,7 @@ class ImagePlan(NamedTuple):
 
 
 def _control_recipes() -> Sequence[layers.Recipe]:
-    own = [CHECKOUT / "crds/pagefleet_api", CHECKOUT / "operator/pagefleet_operator"]
+    own = [CHECKOUT / "crds/pagefleet_api", *(CHECKOUT / "operator" / name for name in CONTROL_PACKAGES)]
     return layers.base(), layers.control_site(), layers.code("control", own)
 
 

@@ -1,0 +1,75 @@
+"""The URI of a model: what each scheme looks like, and the name under which a model is kept in a cache."""
+
+import hashlib
+import re
+from typing import NamedTuple
+
+DOWNLOADED = ("hf", "s3", "gs", "az", "http", "https")
+"""Schemes whose files come over the network before the engine starts."""
+IN_IMAGE = ("pkg", "file")
+"""Schemes that the engine reads from its own image."""
+MOUNTED = ("pvc", "oci")
+"""Schemes that are mounted into the pod."""
+
+_NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
+_SEGMENT = "[^/?#\\\\s]+"
+FORMS = {
+    "hf": f"hf://{_NAME}(/{_NAME}(/{_SEGMENT})*)?",
+    "s3": f"s3://{_NAME}(/{_SEGMENT})*/?",
+    "gs": f"gs://{_NAME}(/{_SEGMENT})*/?",
+    "az": f"az://{_NAME}(/{_SEGMENT})*/?",
+    "http": "https?://[A-Za-z0-9.\\\\[\\\\]:-]+/[^#\\\\s]*",
+    "file": "file:///.+",
+    "pkg": "pkg://[A-Za-z0-9._-]+",
+    "pvc": f"pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/{_SEGMENT})*/?",
+    "oci": "oci://[A-Za-z0-9][A-Za-z0-9._:/@-]*[A-Za-z0-9]",
+}
+"""A regular expression for each scheme, with backslashes as CEL's string literals want them."""
+
+CEL_PATTERN = f"^({'|'.join(FORMS.values())})$"
+_PATTERN = re.compile(CEL_PATTERN.replace("\\\\", "\\"))
+_ABOVE = re.compile(r"(^|/)\.\.(/|$)")
+_SINGLE_FILES = (".gguf",)
+_KEY_BASE = 32
+_KEY_DIGEST = 10
+
+
+class ModelUri(NamedTuple):
+    """A model's URI in parts: `hf://org/name` has the scheme `hf` and the rest `org/name`."""
+
+    scheme: str
+    rest: str
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.rest}"
+
+    @property
+    def file(self) -> str | None:
+        """The one file that it names, as `llama.gguf`; None when it names a folder or repository."""
+        last = self.rest.partition("?")[0].rpartition("/")[2]
+        return last if last.endswith(_SINGLE_FILES) else None
+
+
+def parse(text: str) -> ModelUri:
+    """Read a URI. Raises ValueError with the forms that are taken."""
+    if not _PATTERN.fullmatch(text) or _ABOVE.search(text.partition("://")[2]):
+        raise ValueError(f"{text!r} is no model URI: {MESSAGE}")
+    scheme, _, rest = text.partition("://")
+    return ModelUri(scheme, rest)
+
+
+MESSAGE = (
+    "give hf://ORG/NAME, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, http(s)://HOST/PATH, "
+    "pvc://CLAIM/PATH, oci://IMAGE, file:///PATH in the engine's image or pkg://PACKAGE in it, without .. in the path"
+)
+
+
+def key(uri: str, revision: str | None) -> str:
+    """The name of one version of a model: lower-case letters, digits and dashes, at most 43 characters.
+
+    Its end is a digest of URI and revision, so that two models never share a name.
+    """
+    words = [word for word in re.split(r"[^a-z0-9]+", uri.rstrip("/").rpartition("/")[2].lower()) if word]
+    base = "-".join(words)[:_KEY_BASE].strip("-") or "model"
+    digest = hashlib.sha256(f"{uri}\n{revision or ''}".encode()).hexdigest()[:_KEY_DIGEST]
+    return f"{base}-{digest}"

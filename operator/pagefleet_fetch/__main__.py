@@ -1,0 +1,100 @@
+"""`python -m pagefleet_fetch URI --into DIR`: fetches a model; the exit status says why it could not."""
+
+import argparse
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pagefleet_api import quantity
+from pagefleet_api.log_lines import JsonLines
+
+_TERMINATED = 143
+_CHATTY = ("httpx", "httpx2", "huggingface_hub")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Fetch once; the exit status. What a person must know is the last line on standard error."""
+    options = _parser().parse_args(argv)
+    _configure_logs()
+    # A process that is number 1 of its container is not ended by SIGTERM unless it says so; all is on the disk.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(_TERMINATED))
+    from pagefleet_fetch.collecting import Limit  # after the flags: a wrong one is answered at once
+    from pagefleet_fetch.download import Patience
+    from pagefleet_fetch.errors import EXIT_STATUS, FetchError
+    from pagefleet_fetch.fetching import Request, fetch
+
+    request = Request(
+        uri=options.uri,
+        into=Path(options.into).absolute(),
+        revision=options.revision,
+        only_facts=options.only_facts,
+        limit=None if options.limit is None else Limit(options.limit, frozenset(options.in_use)),
+        parallel=options.parallel,
+        patience=Patience(options.attempts, options.first_delay_s),
+        environment=os.environ,
+    )
+    try:
+        record = fetch(request)
+    except FetchError as error:
+        message = " ".join(str(error).split())
+        logging.getLogger(__name__).error("fetch_failed", extra={"error": message, "kind": type(error).__name__})
+        print(message, file=sys.stderr, flush=True)
+        return EXIT_STATUS[type(error)]
+    print(json.dumps({"folder": str(request.into), "revision": record.revision, "bytes": record.size_bytes}))
+    return 0
+
+
+def _configure_logs() -> None:
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(
+        prog="pagefleet_fetch",
+        description="Fetches a model into a folder: verified, resumable, all or nothing. Credentials are read from the "
+        "environment: HF_TOKEN, HF_ENDPOINT, AWS_*, GOOGLE_*, AZURE_*, HTTP_AUTHORIZATION.",
+        epilog="exit status: 0 the model is there; 2 wrong flags; 3 denied; 4 no such model; 5 not a usable model; "
+        "6 no space; 7 the folder holds something else; 8 no answer; 9 the bytes are not the published ones",
+        allow_abbrev=False,
+    )
+    result.add_argument("uri", help="hf:// s3:// gs:// az:// http:// https:// or file://")
+    result.add_argument(
+        "--into", required=True, metavar="DIR", help="the model's folder; made by one rename at the end"
+    )
+    result.add_argument("--revision", help="commit, tag or branch on the hub")
+    result.add_argument("--only-facts", action="store_true", help="only what says how large the model is")
+    result.add_argument(
+        "--limit",
+        type=quantity.to_bytes,
+        metavar="SIZE",
+        help="of all models beside DIR, as 200Gi: the oldest go first",
+    )
+    result.add_argument(
+        "--in-use", action="append", default=[], metavar="NAME", help="a folder beside DIR that must stay; repeatable"
+    )
+    result.add_argument("--parallel", type=int, default=8, help="files at a time (default %(default)s)")
+    result.add_argument(
+        "--attempts",
+        type=int,
+        default=6,
+        help="failures in a row without a new byte, for each file (default %(default)s)",
+    )
+    result.add_argument(
+        "--first-delay-s",
+        type=float,
+        default=1.0,
+        help="before the second try; doubles up to 30 s (default %(default)s)",
+    )
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

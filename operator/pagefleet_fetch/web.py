@@ -1,0 +1,115 @@
+"""Reading over HTTP: ranges, redirects that take no credentials along, and statuses in words."""
+
+import contextlib
+import http.client
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from typing import IO
+from urllib.parse import urlsplit
+
+from pagefleet_fetch.errors import Denied, FetchError, Missing, Unavailable
+from pagefleet_fetch.sources import Stream
+
+_TIMEOUT_S = 30.0
+_CHUNK_BYTES = 1 << 20
+_BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects; credentials go along only where the host stays the same."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        """The next request, or None to give up."""
+        following = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if following is not None:
+            following.method = req.get_method()
+            if urlsplit(req.full_url)[:2] != urlsplit(newurl)[:2]:
+                following.remove_header("Authorization")
+        return following
+
+    http_error_308 = urllib.request.HTTPRedirectHandler.http_error_302
+
+
+class Web:
+    """Requests to one kind of server. `way_out` says what to do about 401 and 403."""
+
+    def __init__(self, headers: Mapping[str, str], *, way_out: str) -> None:
+        self._headers, self._way_out = dict(headers), way_out
+        self._opener = urllib.request.build_opener(
+            Redirects(), urllib.request.HTTPSHandler(context=ssl.create_default_context())
+        )
+
+    def head(self, url: str) -> Mapping[str, str]:
+        """The headers that a file would come with."""
+        with self._open(url, {}, "HEAD") as answer:
+            return dict(answer.headers.items())
+
+    @contextlib.contextmanager
+    def read(self, url: str, offset: int, etag: str | None = None) -> Iterator[Stream]:
+        """The bytes from `offset` on, or all of them when the server does not do ranges.
+
+        etag: of the file that was listed; another one there is Unavailable, as its listing is out of date.
+        """
+        wanted = {"Range": f"bytes={offset}-"} if offset else {}
+        with self._open(url, wanted, "GET") as answer:
+            found = answer.headers.get("ETag")
+            if etag is not None and found is not None and found != etag:
+                raise Unavailable(f"{url} changed while it was being fetched (ETag {etag} is now {found}); try again")
+            yield Stream(_start(answer), self._chunks(url, answer))
+
+    @contextlib.contextmanager
+    def _open(self, url: str, headers: Mapping[str, str], method: str) -> Iterator[http.client.HTTPResponse]:
+        own = {**self._headers, **headers, "Accept-Encoding": "identity"}
+        request = urllib.request.Request(url, headers=own, method=method)
+        try:
+            answer = self._opener.open(request, timeout=_TIMEOUT_S)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise self._refusal(url, error) from None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise Unavailable(f"{url} cannot be reached: {_words(error)}") from error
+        with answer:
+            yield answer
+
+    def _refusal(self, url: str, error: urllib.error.HTTPError) -> FetchError:
+        return refusal(error.code, url, self._way_out, error.headers.get("Retry-After"))
+
+    def _chunks(self, url: str, answer: http.client.HTTPResponse) -> Iterator[bytes]:
+        try:
+            while chunk := answer.read(_CHUNK_BYTES):
+                yield chunk
+        except (OSError, http.client.HTTPException) as error:
+            raise Unavailable(f"{url} broke off: {_words(error)}") from error
+
+
+def refusal(status: int, url: str, way_out: str, retry_after: str | None = None) -> FetchError:
+    """The error for an HTTP status."""
+    if status in {401, 403}:
+        return Denied(f"{url} answered HTTP {status}: {way_out}")
+    if status in _BUSY:
+        after_s = float(retry_after) if retry_after and retry_after.isdecimal() else None
+        return Unavailable(f"{url} answered HTTP {status}", after_s)
+    return Missing(f"{url} answered HTTP {status}: check the URI and the revision")
+
+
+def _start(answer: http.client.HTTPResponse) -> int:
+    """Where the answer's bytes begin. Source: RFC 9110, 14.4 (`Content-Range: bytes 5-9/10`)."""
+    if answer.status != 206:
+        return 0
+    first = answer.headers.get("Content-Range", "").removeprefix("bytes ").partition("-")[0]
+    return int(first) if first.isdecimal() else 0
+
+
+def _words(error: BaseException) -> str:
+    reason = getattr(error, "reason", None) or error
+    return str(reason) or type(reason).__name__

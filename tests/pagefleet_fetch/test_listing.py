@@ -1,0 +1,66 @@
+"""Which files of a repository an engine needs."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pagefleet_fetch.errors import Unusable
+from pagefleet_fetch.listing import RemoteFile, needed
+from pagefleet_fetch.progress import Meter
+
+
+def chosen(*paths: str) -> list[str]:
+    return [file.path for file in needed([RemoteFile(path) for path in paths], "hf://org/name")]
+
+
+@pytest.mark.parametrize(
+    ("published", "wanted"),
+    [
+        (["model.safetensors", "pytorch_model.bin", "config.json"], ["config.json", "model.safetensors"]),
+        (["model.safetensors", "consolidated.safetensors"], ["model.safetensors"]),
+        (["consolidated.safetensors", "params.json"], ["consolidated.safetensors", "params.json"]),
+        (["model.safetensors", "model-q4.gguf"], ["model.safetensors"]),
+        (["model-q4.gguf", "README.md"], ["model-q4.gguf"]),
+        (["pytorch_model.bin", "pytorch_model.bin.index.json"], ["pytorch_model.bin", "pytorch_model.bin.index.json"]),
+        (["model.safetensors", "pytorch_model.bin.index.json"], ["model.safetensors"]),
+        (
+            ["model.safetensors", "tokenizer.model", "chat_template.jinja"],
+            ["chat_template.jinja", "model.safetensors", "tokenizer.model"],
+        ),
+        (["model.safetensors", "onnx/model.onnx", "onnx/config.json", ".cache/x.json"], ["model.safetensors"]),
+        (["model.safetensors", "1_Pooling/config.json"], ["1_Pooling/config.json", "model.safetensors"]),
+        (["pytorch_model.bin", "model.safetensors.index.json"], ["pytorch_model.bin"]),
+    ],
+)
+def test_weights_come_in_one_format(published: list[str], wanted: list[str]) -> None:
+    assert chosen(*published) == wanted
+
+
+def test_several_gguf_files_are_the_users_choice() -> None:
+    with pytest.raises(Unusable, match=r"2 \.gguf files \(a\.gguf, b\.gguf\); put the name of one at the URI's end"):
+        chosen("a.gguf", "b.gguf")
+
+
+def test_a_repository_without_weights_is_no_model() -> None:
+    with pytest.raises(Unusable, match="has no weights"):
+        chosen("config.json")
+
+
+@given(st.lists(st.sampled_from(["a", "..", ".", "", "b.safetensors"]), min_size=1, max_size=4))
+def test_no_path_leaves_the_folder(parts: list[str]) -> None:
+    path = "/".join(parts)
+    try:
+        wanted = chosen("model.safetensors", path)
+    except Unusable:
+        return
+    assert not any(".." in name.split("/") or name.startswith("/") for name in wanted)
+
+
+def test_progress_tells_the_rate_and_the_time_that_is_left() -> None:
+    now_s = 100.0
+    meter = Meter(1000, lambda: now_s)
+    meter.add(100)
+    now_s = 110.0
+    assert meter.report() == {"bytes": 100, "total_bytes": 1000, "bytes_per_s": 10, "eta_s": 90}
+    now_s = 120.0
+    assert meter.report()["eta_s"] is None

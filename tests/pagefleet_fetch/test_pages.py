@@ -1,0 +1,62 @@
+"""Models of a plain web server and of a folder."""
+
+from pathlib import Path
+
+import pytest
+
+from pagefleet_fetch.download import Patience
+from pagefleet_fetch.errors import Missing, Unavailable, Unusable
+from pagefleet_fetch.fetching import Request, fetch
+from tests.pagefleet_fetch.models import MODEL, REPOSITORY, contents, safetensors
+from tests.pagefleet_fetch.servers import Fault, Served, serving
+
+QUICK = Patience(2, 0.001)
+
+
+def test_a_folder_is_found_by_the_usual_names_and_the_index(tmp_path: Path) -> None:
+    with serving(Served({f"a/name/{name}": content for name, content in REPOSITORY.items()})) as served:
+        fetch(Request(uri=f"{served.address}/a/name/", into=tmp_path / "name", patience=QUICK))
+    assert contents(tmp_path / "name") == MODEL
+
+
+def test_one_weights_file_needs_no_index(tmp_path: Path) -> None:
+    whole = {"config.json": b"{}", "model.safetensors": safetensors(10)}
+    with serving(Served(whole)) as served:
+        fetch(Request(uri=f"{served.address}/", into=tmp_path / "name", patience=QUICK))
+    assert contents(tmp_path / "name") == whole
+
+
+def test_a_file_is_resumed_by_its_etag(tmp_path: Path) -> None:
+    with serving(Served({"small.gguf": b"GGUF" * 1000}, faults={"small.gguf": [Fault(cut_after=1000)]})) as served:
+        fetch(Request(uri=f"{served.address}/small.gguf?download=true", into=tmp_path / "small", patience=QUICK))
+        assert served.offsets("small.gguf") == [0, 1000]
+    assert contents(tmp_path / "small") == {"small.gguf": b"GGUF" * 1000}
+
+
+def test_what_is_no_model_is_said_so(tmp_path: Path) -> None:
+    with serving(Served({"config.json": b"{}"})) as served:
+        with pytest.raises(Missing, match=r"/nothing has no config\.json"):
+            fetch(Request(uri=f"{served.address}/nothing", into=tmp_path / "a", patience=QUICK))
+        with pytest.raises(Unusable, match="has no weights"):
+            fetch(Request(uri=f"{served.address}/", into=tmp_path / "b", patience=QUICK))
+
+
+def test_nobody_at_the_address_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=r"http://127\.0\.0\.1:9/.* cannot be reached: .*refused"):
+        fetch(Request(uri="http://127.0.0.1:9/small.gguf", into=tmp_path / "a", patience=QUICK))
+
+
+def test_a_folder_of_the_machine_is_copied(tmp_path: Path) -> None:
+    published = tmp_path / "published"
+    published.mkdir()
+    for name, content in {"config.json": b"{}", "model.safetensors": safetensors(10)}.items():
+        (published / name).write_bytes(content)
+    fetch(Request(uri=f"file://{published}", into=tmp_path / "copy"))
+    assert contents(tmp_path / "copy") == contents(published)
+    with pytest.raises(Missing, match="there is no such file or folder"):
+        fetch(Request(uri=f"file://{published}/no", into=tmp_path / "other"))
+
+
+def test_what_is_mounted_is_not_downloaded(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match="is not downloaded: pvc://"):
+        fetch(Request(uri="pvc://claim/path", into=tmp_path / "a"))
