@@ -45,7 +45,7 @@ check: setup ## Lint, types, import contracts, generated files, fast tests (no c
 check-lint:
 	@$(BIN)/ruff check --quiet && $(BIN)/ruff format --check --quiet && echo "lint: ok"
 check-types:
-	@$(BIN)/mypy --no-error-summary crds/pagefleet_api operator/pagefleet_operator operator/pagefleet_fetch engine_image/pagefleet_engine dashboards docs e2e bench tests && echo "types: ok"
+	@$(BIN)/mypy --no-error-summary crds/pagefleet_api operator/pagefleet_operator operator/pagefleet_fetch operator/pagefleet_cli engine_image/pagefleet_engine dashboards docs e2e bench tests && echo "types: ok"
 check-imports:
 	@mkdir -p .state && $(BIN)/lint-imports --no-cache > .state/imports.log || { cat .state/imports.log; exit 1; }; echo "import contracts: ok"
 check-tests:

@@ -26,7 +26,7 @@ PYTHON_ENV = {
     "PYTHONPATH": "/app/code:/app/site:/app/model",
 }
 CHECKOUT = layers.CHECKOUT
-CONTROL_PACKAGES = ("pagefleet_operator", "pagefleet_fetch")
+CONTROL_PACKAGES = ("pagefleet_operator", "pagefleet_fetch", "pagefleet_cli")
 
 
 class ImagePlan(NamedTuple):

@@ -1,0 +1,32 @@
+"""From the resource to what the fit is computed for: the one place that knows the resource's names. Pure."""
+
+from pagefleet_api import quantity
+from pagefleet_api.gpus import Device
+from pagefleet_api.service import Spec
+from pagefleet_api.sizing.fit import Demand
+
+DEFAULT_BATCH_TOKENS, DEFAULT_CPU_BATCH_TOKENS = 8192, 512
+
+
+def demand_of(spec: Spec) -> Demand:
+    """What `spec` asks for of each pod."""
+    engine = spec.engine
+    on_cpu = engine.device is Device.CPU
+    size = engine.kv_cache.size
+    return Demand(
+        runtime=engine.runtime.value,
+        device=engine.device.value,
+        dtype=engine.dtype,
+        max_model_len=engine.max_model_len,
+        max_num_seqs=engine.max_num_seqs,
+        max_num_batched_tokens=engine.max_num_batched_tokens
+        or (DEFAULT_CPU_BATCH_TOKENS if on_cpu else DEFAULT_BATCH_TOKENS),
+        tensor=engine.parallelism.tensor,
+        kv_size_bytes=None if size is None else quantity.to_bytes(size),
+    )
+
+
+def memory_limit_bytes(spec: Spec) -> int | None:
+    """Of the engine's container."""
+    limit = spec.resources.limits.get("memory")
+    return None if limit is None else quantity.to_bytes(limit)

@@ -1,0 +1,46 @@
+"""`pagefleet plan FILE`: which GPU types a service fits on, and how many tokens its cache holds there."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Output(StrEnum):
+    """How to print the answer."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def plan(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="YAML with InferenceServices; - is standard input.")],
+    output: Annotated[Output, typer.Option("-o", "--output", help="How to print the answer.")] = Output.TABLE,
+    gpu: Annotated[
+        list[str] | None, typer.Option("--gpu", metavar="TYPE", help="Only this GPU type; may be repeated.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="PATH", help="The model's config.json, or the folder it is in.")
+    ] = None,
+    index: Annotated[
+        Path | None, typer.Option("--index", metavar="PATH", help="Its model.safetensors.index.json.")
+    ] = None,
+) -> None:
+    """Say which GPU types each service of FILE fits on: weights, KV cache, tokens, sequences.
+
+    Works offline. A file:// model is read where it lies; of any other give --config, and --index if there is one.
+
+    Exit code: 0 when each service fits one of the types, 1 when one fits none, 2 for a wrong FILE or option,
+    3 when the model's files are not here.
+    """
+    from pagefleet_cli import documents
+    from pagefleet_cli.planning import estimates, facts, report
+
+    gpus = estimates.chosen(gpu or [])
+    services = documents.read_services(file)
+    if config is not None:
+        facts.check_one_model(services, file)
+    plans = [estimates.of_service(service, facts.of_service(service, config, index), gpus) for service in services]
+    typer.echo(report.as_json(plans) if output is Output.JSON else report.as_table(plans))
+    raise typer.Exit(0 if all(each.fits_somewhere for each in plans) else 1)

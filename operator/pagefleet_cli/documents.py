@@ -1,0 +1,77 @@
+"""InferenceServices from YAML, read more strictly than the API server does: an unknown field is an error."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pagefleet_api import labels
+from pagefleet_api.service import InferenceService, InvalidService
+from pagefleet_cli.errors import InputWrong
+from pagefleet_cli.strict import unknown_fields
+
+STDIN = "-"
+
+
+def read_services(file: str) -> list[InferenceService]:
+    """Every InferenceService of a file (`-`: standard input); objects of other kinds are passed over.
+
+    Raises InputWrong with a line for each thing that is wrong.
+    """
+    problems: list[str] = []
+    services: list[InferenceService] = []
+    for body in _objects(file, _parsed(file)):
+        kind, version = body.get("kind"), body.get("apiVersion")
+        if kind != labels.KIND:
+            continue
+        name = f"{file}: {kind} {(body.get('metadata') or {}).get('name', '(without a name)')}"
+        if version != labels.API_VERSION:
+            problems.append(f"{name}: apiVersion is {version!r}; this program reads {labels.API_VERSION}")
+            continue
+        found = [f"{name}: {problem}" for problem in unknown_fields(body)]
+        try:
+            services.append(InferenceService.parse(_complete(body)))
+        except InvalidService as error:
+            found += [f"{name}: {line}" for line in str(error).splitlines()]
+        problems += found
+    if problems:
+        raise InputWrong("\n".join(problems))
+    if not services:
+        raise InputWrong(f"{file}: no {labels.KIND} of {labels.API_VERSION} is in it; see examples/ for some")
+    return services
+
+
+def _parsed(file: str) -> list[Any]:
+    try:
+        text = sys.stdin.read() if file == STDIN else Path(file).read_text()
+        return list(yaml.safe_load_all(text))
+    except OSError as error:
+        raise InputWrong(f"{file}: {error.strerror}; give a YAML file with an {labels.KIND}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputWrong(f"{file}: this is no YAML: {' '.join(str(error).split())}") from error
+
+
+def _objects(file: str, documents: list[Any]) -> Iterator[Mapping[str, Any]]:
+    """Objects, those inside of Lists too."""
+    for document in documents:
+        if document is None:
+            continue
+        if not isinstance(document, Mapping):
+            raise InputWrong(
+                f"{file}: {str(document)[:40]!r} is no Kubernetes object; write apiVersion, kind, metadata"
+            )
+        items = document.get("items")
+        if str(document.get("kind", "")).endswith("List") and isinstance(items, list):
+            yield from _objects(file, items)
+        else:
+            yield document
+
+
+def _complete(body: Mapping[str, Any]) -> dict[str, Any]:
+    """With what the API server would add."""
+    given = body.get("metadata") or {}
+    if not given.get("name"):
+        raise InvalidService("metadata.name is absent; give the service a name")
+    return {**body, "metadata": {"namespace": "default", "uid": "", **given}}

@@ -1,0 +1,104 @@
+"""A model's sizes from its files on this machine."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pagefleet_api.service import InferenceService
+from pagefleet_api.sizing import weights
+from pagefleet_api.sizing.fields import ConfigUnusable
+from pagefleet_api.sizing.model import ModelShape, read_shape
+from pagefleet_cli.errors import FactsMissing, InputWrong
+
+CONFIG_FILE, INDEX_FILE = "config.json", "model.safetensors.index.json"
+_LOCAL = "file://"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a model; `tensors` and `index` are None where the files are not here."""
+
+    shape: ModelShape
+    tensors: Sequence[weights.Tensor] | None
+    index: dict[str, Any] | None
+
+    def weights(self, element_bytes: int) -> weights.Weights:
+        """Bytes of all weights, from the surest source that there is."""
+        if self.tensors is not None:
+            return weights.of_tensors(self.tensors, element_bytes)
+        if self.index is not None:
+            return weights.of_index(self.index, self.shape, element_bytes)
+        return weights.of_config(self.shape, element_bytes)
+
+
+def check_one_model(services: Iterable[InferenceService], file: str) -> None:
+    """Raise InputWrong for services with different models: one --config cannot be about all."""
+    uris = sorted({service.spec.model.uri for service in services})
+    if len(uris) > 1:
+        raise InputWrong(f"--config is one model's, and {file} has {', '.join(uris)}; plan each in a file of its own")
+
+
+def of_service(service: InferenceService, config: Path | None, index: Path | None) -> Facts:
+    """From --config and --index where given, else from the folder that a file:// URI names.
+
+    Raises FactsMissing or InputWrong, naming the file and the way out.
+    """
+    uri = service.spec.model.uri
+    if config is not None:
+        folder = config if config.is_dir() else config.parent
+        return _read(config / CONFIG_FILE if config.is_dir() else config, folder if index is None else None, index)
+    folder = Path(uri.removeprefix(_LOCAL))
+    if uri.startswith(_LOCAL) and (folder / CONFIG_FILE).is_file():
+        return _read(folder / CONFIG_FILE, folder if index is None else None, index)
+    name = f"InferenceService {service.namespace}/{service.name}"
+    raise FactsMissing(
+        f"{name}: spec.model.uri is {uri}, and there is no {CONFIG_FILE} of it on this machine; "
+        f"give --config PATH, and --index PATH of its {INDEX_FILE} if it has one"
+    )
+
+
+def _read(config: Path, folder: Path | None, index: Path | None) -> Facts:
+    try:
+        shape = read_shape(_json(config))
+    except ConfigUnusable as error:
+        raise InputWrong(f"{config}: {error}") from error
+    tensors = None if folder is None else _tensors(folder)
+    if index is None and folder is not None and (folder / INDEX_FILE).is_file():
+        index = folder / INDEX_FILE
+    facts = Facts(shape, tensors, None if index is None else _json(index))
+    try:
+        facts.weights(2)
+    except ConfigUnusable as error:
+        raise InputWrong(f"{index}: {error}") from error
+    return facts
+
+
+def _tensors(folder: Path) -> Sequence[weights.Tensor] | None:
+    """Of every safetensors file of a folder; None when one of them is missing."""
+    listed = _json(folder / INDEX_FILE).get("weight_map", {}) if (folder / INDEX_FILE).is_file() else {}
+    names = sorted(set(listed.values())) or sorted(path.name for path in folder.glob("*.safetensors"))
+    if not names or not all((folder / name).is_file() for name in names):
+        return None
+    return [tensor for name in names for tensor in _header(folder / name)]
+
+
+def _header(path: Path) -> list[weights.Tensor]:
+    with path.open("rb") as file:
+        try:
+            return weights.read_header(file.read(weights.header_length(file.read(weights.LENGTH_BYTES))))
+        except ConfigUnusable as error:
+            raise InputWrong(f"{path}: {error}; download it again") from error
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputWrong(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise InputWrong(f"{path}: this is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise InputWrong(f"{path}: a JSON object is needed, this is a {type(found).__name__}")
+    return found

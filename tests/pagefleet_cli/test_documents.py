@@ -1,0 +1,74 @@
+import io
+from pathlib import Path
+
+import pytest
+
+from pagefleet_cli.documents import read_services
+from pagefleet_cli.errors import InputWrong
+
+HEAD = "apiVersion: pagefleet.io/v1alpha1\nkind: InferenceService\nmetadata: {name: a}\n"
+GOOD = HEAD + "spec: {model: {uri: pkg://m}}\n"
+
+
+def refusal(tmp_path: Path, text: str) -> list[str]:
+    file = tmp_path / "x.yaml"
+    file.write_text(text)
+    with pytest.raises(InputWrong) as caught:
+        read_services(str(file))
+    lines = str(caught.value).splitlines()
+    assert all(line.startswith(f"{file}: ") for line in lines)
+    return [line.removeprefix(f"{file}: ") for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("spec", "line"),
+    [
+        ("{model: {uri: pkg://m}, engine: {maxModelLenn: 4096}}",
+         "spec.engine.maxModelLenn is not a field; did you mean spec.engine.maxModelLen?"),
+        ("{model: {uri: pkg://m}, maxModelLen: 4096}",
+         "spec.maxModelLen is not a field; did you mean spec.engine.maxModelLen?"),
+        ("{model: {uri: pkg://m, x: 1}}", "spec.model.x is not a field; there are "),
+        ("{model: {uri: pkg://m}, autoscaling: {maxReplicas: 2, metrics: [{typ: X, type: WaitingRequests, "
+         "target: {averageValue: 4}}]}}",
+         "spec.autoscaling.metrics[0].typ is not a field; did you mean spec.autoscaling.metrics[0].type?"),
+        ("{model: {uri: pkg://m}, engine: {maxNumSeqs: 0}}",
+         "spec.engine.maxNumSeqs: Input should be greater than or equal to 1 (given: 0)"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_the_way_out(tmp_path: Path, spec: str, line: str) -> None:
+    (told,) = refusal(tmp_path, f"{HEAD}spec: {spec}\n")
+    assert told.startswith(f"InferenceService a: {line}")
+
+
+def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
+    text = f"{HEAD}spec: {{model: {{uri: pkg://m}}, replica: 1, drian: {{}}}}\n---\n{HEAD}spec: {{}}\n"
+    assert len(refusal(tmp_path, text)) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: [", "this is no YAML"),
+        ("just words", "'just words' is no Kubernetes object"),
+        ("kind: ConfigMap\napiVersion: v1\n", "no InferenceService of pagefleet.io/v1alpha1 is in it"),
+        ("", "no InferenceService"),
+        (GOOD.replace("pagefleet.io/v1alpha1", "serving.kserve.io/v1beta1"), "apiVersion is 'serving.kserve.io"),
+        (GOOD.replace("{name: a}", "{}"), "metadata.name is absent"),
+    ],
+)
+def test_a_file_without_a_usable_service_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    (told,) = refusal(tmp_path, text)
+    assert words in told
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(InputWrong, match=r"no\.yaml: No such file or directory; give a YAML file"):
+        read_services("no.yaml")
+
+
+def test_other_objects_are_passed_over_and_lists_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    indented = "".join(f"  {line}\n" for line in GOOD.splitlines())
+    listed = f"kind: List\napiVersion: v1\nitems:\n- {indented.lstrip()}"
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"kind: Namespace\n---\n---\n{GOOD}---\n{listed}"))
+    services = read_services("-")
+    assert [(service.namespace, service.name) for service in services] == [("default", "a")] * 2

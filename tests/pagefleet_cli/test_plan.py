@@ -1,0 +1,162 @@
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pagefleet_api.sizing import configs
+from tests.pagefleet_cli.command import Shell
+
+SERVICE = """\
+apiVersion: pagefleet.io/v1alpha1
+kind: InferenceService
+metadata: {name: llama-8b, namespace: chat}
+spec:
+  model: {uri: "%s"}
+  engine: {maxModelLen: 32768}
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "llama"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(configs.LLAMA_8B))
+    return folder
+
+
+@pytest.fixture
+def service(tmp_path: Path, model: Path) -> Path:
+    file = tmp_path / "service.yaml"
+    file.write_text(SERVICE % f"file://{model}")
+    return file
+
+
+def safetensors(path: Path, **tensors: tuple[str, list[int], int]) -> None:
+    entries: dict[str, Any] = {}
+    place = 0
+    for name, (dtype, shape, size) in tensors.items():
+        entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [place, place + size]}
+        place += size
+    header = json.dumps(entries).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header)
+
+
+def test_one_entry_a_gpu_type_says_what_fits(pagefleet: Shell, service: Path) -> None:
+    said = pagefleet("plan", service, "-o", "json")
+    assert said.code == 0
+    entries = {entry["gpu"]: entry for entry in json.loads(said.out)}
+    assert len(entries) == 14
+    h200, t4 = entries["H200"], entries["T4"]
+    assert h200["service"] == "chat/llama-8b"
+    assert (h200["kvBytesPerToken"], h200["weightsBytes"], h200["fits"]) == (131_072, 16_060_522_496, True)
+    assert h200["kvTokens"] == pytest.approx(883_500, rel=0.005)
+    assert (h200["maxModelLen"], h200["reason"]) == (32_768, None)
+    assert not t4["fits"]
+    assert "compute capability" in t4["reason"]
+
+
+def test_the_table_fits_80_columns_and_says_why_not(pagefleet: Shell, service: Path) -> None:
+    said = pagefleet("plan", service)
+    lines = said.out.splitlines()
+    assert all(len(line) <= 80 for line in lines[1:])
+    assert any(line.split()[:2] == ["H200", "yes"] for line in lines)
+    assert "T4: T4 has compute capability 7.5; runtime pagefleet needs 8.0 or later" in lines
+
+
+def test_a_service_that_fits_nowhere_is_told_by_the_exit_code(pagefleet: Shell, service: Path) -> None:
+    assert pagefleet("plan", service, "--gpu", "t4", "--gpu", "L4").code == 1
+    assert pagefleet("plan", service, "--gpu", "t4", "--gpu", "H100").code == 0
+
+
+def test_tensors_are_surer_than_the_index_and_the_index_than_the_config(
+    pagefleet: Shell, service: Path, model: Path
+) -> None:
+    def weights() -> tuple[int, str]:
+        (entry,) = json.loads(pagefleet("plan", service, "--gpu", "H200", "-o", "json").out)
+        return entry["weightsBytes"], entry["weightsFrom"]
+
+    assert weights() == (16_060_522_496, "config")
+    index = {"metadata": {"total_size": 1000}, "weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}
+    (model / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert weights() == (1000, "index")
+    safetensors(model / "one.safetensors", a=("F32", [10], 40))
+    assert weights() == (1000, "index"), "one of two files is not enough"
+    safetensors(model / "two.safetensors", b=("BF16", [10], 20))
+    assert weights() == (40, "tensors")
+
+
+def test_a_model_elsewhere_is_planned_from_its_config_and_index(pagefleet: Shell, tmp_path: Path, model: Path) -> None:
+    file = tmp_path / "elsewhere.yaml"
+    file.write_text(SERVICE % "file:///no/such/folder")
+    said = pagefleet("plan", file)
+    assert (said.code, said.out) == (3, "")
+    assert "chat/llama-8b: spec.model.uri is file:///no/such/folder" in said.err
+    assert "give --config PATH" in said.err
+    assert len(said.err.splitlines()) == 1
+    index = tmp_path / "index.json"
+    index.write_text('{"metadata": {"total_size": 2000}}')
+    for config in (model, model / "config.json"):
+        said = pagefleet("plan", file, "--config", config, "--index", index, "-o", "json")
+        assert {entry["weightsBytes"] for entry in json.loads(said.out)} == {2000}
+
+
+def test_a_cpu_service_is_planned_in_its_memory_limit(pagefleet: Shell, tmp_path: Path, model: Path) -> None:
+    file = tmp_path / "cpu.yaml"
+    text = SERVICE.replace("{maxModelLen: 32768}", "{device: cpu, kvCache: {size: 1Gi}}") % f"file://{model}"
+    file.write_text(text + "  resources: {limits: {memory: 2Gi}}\n")
+    said = pagefleet("plan", file)
+    assert said.code == 1
+    assert "cpu: weights 29.9 GiB" in said.out
+    assert "raise it to at least" in said.out
+
+
+def test_several_services_have_a_table_each_but_one_config_is_one_model_s(
+    pagefleet: Shell, tmp_path: Path, model: Path
+) -> None:
+    file = tmp_path / "two.yaml"
+    both = [SERVICE % f"file://{model}", (SERVICE % "pkg://other").replace("llama-8b", "other")]
+    file.write_text("---\n".join(both))
+    said = pagefleet("plan", file, "--config", model)
+    assert said.code == 2
+    assert "--config is one model's" in said.err
+    file.write_text("---\n".join([both[0], both[0].replace("name: llama-8b", "name: second")]))
+    said = pagefleet("plan", file, "--config", model)
+    assert said.code == 0
+    assert "chat/llama-8b" in said.out
+    assert "chat/second" in said.out
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("config.json", b"{", "config.json: this is no JSON"),
+        ("config.json", b"[]", "config.json: a JSON object is needed, this is a list"),
+        ("config.json", b"{}", "config.json: num_hidden_layers is absent"),
+        ("model.safetensors.index.json", b"{}", "total_size is None"),
+        ("model.safetensors", b"GGUF", "model.safetensors: this is no safetensors file"),
+    ],
+)
+def test_a_broken_file_of_the_model_is_named(
+    pagefleet: Shell, service: Path, model: Path, name: str, content: bytes, words: str
+) -> None:
+    (model / name).write_bytes(content)
+    said = pagefleet("plan", service)
+    assert said.code == 2
+    assert words in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--gpu", "H900"], "--gpu: GPU type 'H900' is not known; there are B200"),
+        (["--config", "/no/such"], "/no/such: No such file or directory"),
+        (["--index", "/no/such"], "/no/such: No such file or directory"),
+    ],
+)
+def test_a_wrong_option_is_named(pagefleet: Shell, service: Path, arguments: list[str], words: str) -> None:
+    said = pagefleet("plan", service, *arguments)
+    assert said.code == 2
+    assert words in said.err

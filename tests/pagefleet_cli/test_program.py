@@ -1,0 +1,37 @@
+import subprocess
+import sys
+
+import pytest
+
+from pagefleet_cli import program
+from tests.pagefleet_cli.command import Shell
+
+
+def test_help_lists_the_commands_and_imports_nothing_heavy() -> None:
+    script = (
+        "import sys; from pagefleet_cli import program\n"
+        "try: program.app(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'pydantic', 'yaml', 'rich', 'kubernetes', 'aiohttp', 'torch'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "plan" in ran.stdout
+    assert ran.stdout.splitlines()[-1] == "[]", "whoever asks for help waits for none of these"
+
+
+def test_an_unknown_option_is_a_usage_error(pagefleet: Shell) -> None:
+    said = pagefleet("plan", "--colour", "x.yaml")
+    assert said.code == 2
+    assert "--colour" in said.err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed() -> None:
+        raise BrokenPipeError
+
+    ended: list[int] = []
+    monkeypatch.setattr(program, "app", closed)
+    monkeypatch.setattr("os.dup2", lambda *_: ended.append(1))
+    with pytest.raises(SystemExit) as exit_:
+        program.main()
+    assert (exit_.value.code, ended) == (0, [1])
