@@ -285,6 +285,8 @@ def _error(status: int, text: bytes, request: str) -> ApiError:
         return Outdated(message)
     if "NamespaceTerminating" in _causes(answer):
         return Terminating(message)
+    if "failed calling webhook" in message:
+        return Refused(message)  # an administrator must act, though the server answers 500
     if status == 429 or status >= 500 or status == 401:
         return Unavailable(message)
     return Refused(message)

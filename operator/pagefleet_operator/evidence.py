@@ -11,6 +11,10 @@ from pagefleet_operator.problems import Body, condition_of
 
 _NO_MORE_PODS = frozenset({"NoSchedule", "NoExecute"})
 _STATE_OF_NODE = "node.kubernetes.io/"
+_HINDER = frozenset(
+    {"FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox", "FailedSync", "NetworkNotReady"}
+)
+_FURTHER = frozenset({"SuccessfulAttachVolume", "Pulling", "Pulled", "Created"})
 _ENDED = frozenset({"Succeeded", "Failed"})
 
 
@@ -60,10 +64,34 @@ class Room:
 
 
 class Warned(NamedTuple):
-    """A Warning that somebody, mostly the kubelet, posted about a pod."""
+    """A Warning that the kubelet or the attach controller posted about a pod that does not come to run."""
 
     reason: str
     message: str
+
+    @classmethod
+    def latest(cls, events: Iterable[Body]) -> "Warned | None":
+        """What was said last of what hinders a pod's containers; None when nothing was, or when they came further."""
+        telling = [event for event in events if event.get("reason") in _HINDER | _FURTHER]
+        last = max(telling, key=lambda event: (_said_at(event), event["reason"] in _FURTHER), default=None)
+        if last is None or last["reason"] in _FURTHER:
+            return None
+        return cls(last["reason"], str(last.get("message") or ""))
+
+
+def pulls(events: Iterable[Body]) -> int:
+    """How often the kubelet began to pull, by its Events; it posts fewer after the first few tries."""
+    return sum(_times(event) for event in events if event.get("reason") == "Pulling")
+
+
+def _times(event: Body) -> int:
+    return int((event.get("series") or {}).get("count") or event.get("count") or 1)
+
+
+def _said_at(event: Body) -> str:
+    """RFC 3339 in UTC, which sorts as text."""
+    series = event.get("series") or {}
+    return str(series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime") or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +103,7 @@ class Evidence:
     warnings: Mapping[str, Warned] = field(default_factory=dict)
     """The latest by pod uid, of pods that do not get as far as running."""
     pulls: Mapping[str, int] = field(default_factory=dict)
-    """How often the image was tried, by pod uid, of pods whose image does not come."""
+    """How often at least the image was tried, by pod uid, of pods whose image does not come."""
 
 
 def extended_requests(spec: Body) -> dict[str, int]:

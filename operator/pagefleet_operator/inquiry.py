@@ -10,14 +10,14 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from pagefleet_api.reasons import Reason
 from pagefleet_operator.cluster import ApiError, Body
-from pagefleet_operator.evidence import Evidence, Room
-from pagefleet_operator.kinds import NODE, POD, Kind
+from pagefleet_operator.evidence import Evidence, Room, Warned, pulls
+from pagefleet_operator.kinds import NODE, POD, POD_EVENT, Kind
 from pagefleet_operator.observed import Observed, Pod
-from pagefleet_operator.problems import PodProblem
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +28,15 @@ _FRESH_PER_LOOK = 20
 """A look that takes long, in a large cluster, is good for longer: looking takes a twentieth of the time at most."""
 _FAILED_S = 60.0
 _AT_ONCE = 8
+_PATIENCE_S = 2.0
+"""A container is made within this time when nothing hinders it."""
+_WORDS_FRESH_S = 2.0
+_WORDS_FRESH_PER_AGE = 0.5
+"""What hinders a pod comes early; of one that is old already, the latest words are good for a part of its age."""
+_WORDS_FRESH_CAP_S = 30.0
+_PODS_ASKED = 3
+"""Of many pods in the same trouble a few tell it."""
+_REMEMBERED = 1000
 
 
 class Lister(Protocol):
@@ -43,6 +52,12 @@ class _Look:
     until_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Words:
+    events: list[Body]
+    until_s: float
+
+
 class Inquiry:
     """Finds `Evidence`. `everywhere`: this operator may look at nodes, and at pods of every namespace."""
 
@@ -50,11 +65,39 @@ class Inquiry:
         self._lister, self._everywhere = lister, everywhere
         self._looks: dict[str, _Look] = {}
         self._looking = asyncio.Lock()
+        self._words: dict[str, _Words] = {}
 
-    async def about(self, observed: Observed) -> Evidence:
+    async def about(self, namespace: str, observed: Observed, now: datetime) -> Evidence:
         """What there is to know about the pods that are in trouble; empty when none is."""
-        waiting = sorted({name for pod in _unplaced(observed) for name in pod.extended})
-        return Evidence(room=await self.room(waiting[0]) if waiting else None)
+        active = [pod for pod in observed.pods if pod.active]
+        waiting = sorted({name for pod in active if _is(pod, Reason.UNSCHEDULABLE) for name in pod.extended})
+        pulling = [pod for pod in active if _is(pod, Reason.IMAGE_PULL_FAILED)][:_PODS_ASKED]
+        creating = [pod for pod in active if pod.creating and _age_s(pod, now) >= _PATIENCE_S][:_PODS_ASKED]
+        said = {pod.uid: await self._events(namespace, pod, now) for pod in (*pulling, *creating)}
+        latest = {pod.uid: Warned.latest(said[pod.uid]) for pod in creating}
+        return Evidence(
+            room=await self.room(waiting[0]) if waiting else None,
+            warnings={uid: warned for uid, warned in latest.items() if warned is not None},
+            pulls={pod.uid: times for pod in pulling if (times := pulls(said[pod.uid]))},
+        )
+
+    async def _events(self, namespace: str, pod: Pod, now: datetime) -> list[Body]:
+        """Events about a pod, as of a moment ago; none when they cannot be read."""
+        known = self._words.get(pod.uid)
+        if known is not None and time.monotonic() < known.until_s:
+            return known.events
+        try:
+            async with asyncio.timeout(_LOOK_LIMIT_S):
+                events = await self._lister.items(POD_EVENT, namespace, fields=f"involvedObject.uid={pod.uid}")
+        except (ApiError, TimeoutError) as error:
+            log.warning("events_unread", extra={"pod": pod.name, "error": str(error) or type(error).__name__})
+            events = []
+        good_s = min(max(_WORDS_FRESH_S, _WORDS_FRESH_PER_AGE * _age_s(pod, now)), _WORDS_FRESH_CAP_S)
+        self._words.pop(pod.uid, None)
+        self._words[pod.uid] = _Words(events, time.monotonic() + good_s)
+        while len(self._words) > _REMEMBERED:
+            del self._words[next(iter(self._words))]
+        return events
 
     async def room(self, resource: str) -> Room | None:
         """How much of an extended resource is free, as of a moment ago; None when that cannot be told."""
@@ -94,12 +137,11 @@ class Inquiry:
         return Room.of(resource, nodes, pods)
 
 
-def _unplaced(observed: Observed) -> Iterator[Pod]:
-    """Pods that the scheduler finds no node for."""
-    for pod in observed.pods:
-        if pod.active and _is(pod.problem, Reason.UNSCHEDULABLE):
-            yield pod
+def _is(pod: Pod, reason: Reason) -> bool:
+    return pod.problem is not None and pod.problem.reason is reason
 
 
-def _is(problem: PodProblem | None, reason: Reason) -> bool:
-    return problem is not None and problem.reason is reason
+def _age_s(pod: Pod, now: datetime) -> float:
+    """Since a node has it, or else since it was made."""
+    since = pod.creating or pod.created
+    return 0.0 if since is None else (now - since).total_seconds()

@@ -28,6 +28,8 @@ POD = Kind("Pod", "v1", "pods")
 NODE = Kind("Node", "v1", "nodes")
 LEASE = Kind("Lease", "coordination.k8s.io/v1", "leases")
 EVENT = Kind("Event", "events.k8s.io/v1", "events")
+POD_EVENT = Kind("Event", "v1", "events")
+"""Only under this version can Events be chosen by the object that they are about."""
 CHILDREN = {kind.name: kind for kind in (SERVICE_ACCOUNT, SERVICE, DISRUPTION_BUDGET, DEPLOYMENT)}
 """What a service may own, by kind: written when the spec asks for it, removed when it no longer does."""
 WATCHED = {kind.name: kind for kind in (INFERENCE_SERVICE, *CHILDREN.values(), POD)}

@@ -1,11 +1,32 @@
 """Events on an InferenceService: the value that every decision gives, and which change of a status is one. Pure."""
 
+from datetime import datetime
 from typing import NamedTuple
 
 from pagefleet_api.reasons import ConditionType, EventReason, Reason
 from pagefleet_api.status import Condition, Status
 
 _WARNINGS = frozenset({EventReason.DRAIN_TIMED_OUT, EventReason.NOT_READY, EventReason.INVALID_SPEC})
+_QUIET = frozenset({Reason.STARTING, Reason.PAUSED})
+"""Reasons of a service that is on its way, or does what it was asked for."""
+_BURST = 20
+_ONE_MORE_S = 300.0
+
+
+class Ration(NamedTuple):
+    """How many turns of a service may still be told: a pod that flaps must not bury everything else.
+
+    Source: `EventSourceObjectSpamFilter` in client-go's tools/record: a burst, then one more every five minutes.
+    """
+
+    left: float = _BURST
+    since: datetime | None = None
+
+    def spent(self, now: datetime) -> "Ration | None":
+        """What is left after one more; None when nothing is left now."""
+        grown = 0.0 if self.since is None else max((now - self.since).total_seconds(), 0.0) / _ONE_MORE_S
+        left = min(self.left + grown, _BURST)
+        return Ration(left - 1, now) if left >= 1 else None
 
 
 class News(NamedTuple):
@@ -21,9 +42,9 @@ class News(NamedTuple):
 
 
 def turn(before: Status, after: Status) -> News | None:
-    """The Event of a service that became ready, is ready no more, or cannot be read; None for every other change.
+    """The Event of a service that became ready, is ready no more, cannot come up for another cause, or cannot be read.
 
-    A service that has never been ready is only starting, and one that was paused does what it was asked for.
+    A service that is only starting, or was paused, does what it was asked for.
     """
     old, new = _ready(before), _ready(after)
     if new is None or (old is not None and (old.status, old.reason) == (new.status, new.reason)):
@@ -33,7 +54,7 @@ def turn(before: Status, after: Status) -> News | None:
     was_ready = old is not None and old.status == "True"
     if new.status == "True":
         return None if was_ready else News(EventReason.READY, new.message)
-    if was_ready and new.reason != Reason.PAUSED:
+    if new.reason not in _QUIET or (was_ready and new.reason != Reason.PAUSED):
         return News(EventReason.NOT_READY, f"{new.reason}: {new.message}")
     return None
 

@@ -13,11 +13,12 @@ from pagefleet_api import labels
 from pagefleet_api.load import Load
 from pagefleet_operator.evidence import Evidence as Evidence
 from pagefleet_operator.evidence import Room as Room
+from pagefleet_operator.evidence import Warned as Warned
 from pagefleet_operator.evidence import extended_requests
 from pagefleet_operator.latencies import Latencies as Latencies
 from pagefleet_operator.problems import Body as Body
 from pagefleet_operator.problems import PodProblem as PodProblem
-from pagefleet_operator.problems import condition_of, pod_problem
+from pagefleet_operator.problems import condition_of, creating_since, pod_problem
 from pagefleet_operator.problems import parse_time as parse_time
 
 TEMPLATE_HASH = "pod-template-hash"
@@ -101,6 +102,8 @@ class Pod:
     """Of the engine's container: with each, what it held is gone."""
     extended: Mapping[str, int] = field(default_factory=dict)
     """What it asks of its node beside CPU, memory and storage, GPUs for example."""
+    creating: datetime | None = None
+    """Since when a node has it while none of its containers runs yet."""
     problem: PodProblem | None = None
 
     @property
@@ -121,7 +124,7 @@ class Pod:
     @classmethod
     def from_object(cls, body: Body) -> "Pod":
         """Read a pod as the API server gives it."""
-        meta, status = body.get("metadata") or {}, body.get("status") or {}
+        meta, spec, status = (body.get(part) or {} for part in ("metadata", "spec", "status"))
         pod_labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
         container = _engine_container(status)
         ready = (condition_of(status, "Ready") or {}).get("status") == "True"
@@ -143,8 +146,9 @@ class Pod:
             template_hash=pod_labels.get(TEMPLATE_HASH),
             deletion_cost=_integer(notes.get(labels.DELETION_COST)),
             restarts=restarts,
-            extended=extended_requests(body.get("spec") or {}),
-            problem=None if ready else pod_problem(status, container),
+            extended=extended_requests(spec),
+            creating=creating_since(status, container),
+            problem=None if ready else pod_problem(spec, status, container),
         )
 
 

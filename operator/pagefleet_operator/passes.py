@@ -10,7 +10,7 @@ from pagefleet_api.status import Decision, Status
 from pagefleet_operator import cluster as api
 from pagefleet_operator.autoscaling import Memory, Outcome
 from pagefleet_operator.execute import Hindrances, Steps
-from pagefleet_operator.news import News
+from pagefleet_operator.news import News, Ration
 from pagefleet_operator.observed import Body
 
 TRAIL_LENGTH = 100
@@ -24,6 +24,7 @@ class Recollection:
     """As it could be read last."""
     memory: Memory | None = None
     wanted: int | None = None
+    ration: Ration = field(default_factory=Ration)
     unposted: list[News] = field(default_factory=list)
     trail: deque[Decision] = field(default_factory=lambda: deque(maxlen=TRAIL_LENGTH))
 

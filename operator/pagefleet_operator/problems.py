@@ -1,5 +1,8 @@
 """Why a pod is not ready, read from its status in the words of whoever knows: scheduler, kubelet, engine."""
 
+import json
+import re
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +22,15 @@ _IMAGE_REASONS = frozenset(
 )
 _NODE_REASONS = frozenset({"NodeLost", "NodeStatusUnknown"})
 _NORMAL_WAITS = frozenset({"ContainerCreating", "PodInitializing"})
+_BACK_OFF = re.compile(r'^Back-off pulling image "[^"]*": \w+: ')
+_RPC = re.compile(r"^rpc error: code = \w+ desc = ")
+_KEY_MISSING = re.compile(
+    r'(?i)(secret|configmap) "[^"]+" not found|couldn\'t find key|references non-existent (secret|config) key'
+)
+_SAYING = ("reason", "error", "text", "event")
+"""Fields of a log line in JSON, the most telling first."""
+_SIGNALLED = 128
+_LONGEST_WORDS = 500
 
 Body = Mapping[str, Any]
 """An object, or a part of one, as the API server gives it."""
@@ -53,36 +65,94 @@ def condition_of(status: Body, kind: str) -> Body | None:
     return None
 
 
-def pod_problem(status: Body, container: Body) -> PodProblem:
+def pod_problem(spec: Body, status: Body, container: Body) -> PodProblem:
     """Why a pod that is not ready is not: `container` is its engine's status, empty before there is one."""
     waits = [container, *(status.get("initContainerStatuses") or ())]
-    found = [problem for item in waits if (problem := _container_problem(item)) is not None]
-    return found[0] if found else _pod_wide(status, container)
+    found = [problem for item in waits if (problem := _container_problem(spec, item)) is not None]
+    return found[0] if found else _pod_wide(spec, status, container)
 
 
-def _container_problem(container: Body) -> PodProblem | None:
+def creating_since(status: Body, container: Body) -> datetime | None:
+    """When a node got a pod whose container is still being created; None for every other pod.
+
+    Images, mounts and the network come in this time, and of what hinders them only Events tell.
+    """
+    scheduled, state = condition_of(status, "PodScheduled") or {}, container.get("state") or {}
+    reason = (state.get("waiting") or {}).get("reason", "ContainerCreating")
+    begun = container.get("restartCount") or {"running", "terminated"} & state.keys()
+    if scheduled.get("status") != "True" or begun or reason not in _NORMAL_WAITS:
+        return None
+    return parse_time(scheduled.get("lastTransitionTime"))
+
+
+def names_missing_key(words: str) -> bool:
+    """Whether the kubelet speaks of a Secret or ConfigMap, or of a key in one, that does not exist."""
+    return _KEY_MISSING.search(words) is not None
+
+
+def _container_problem(spec: Body, container: Body) -> PodProblem | None:
     """A container that cannot start, or ended: the image, the crash, or the kubelet's refusal."""
     state, last = container.get("state") or {}, container.get("lastState") or {}
     waiting = state.get("waiting") or {}
     reason, message = waiting.get("reason", ""), waiting.get("message", "")
     if reason in _IMAGE_REASONS:
-        return PodProblem(Reason.IMAGE_PULL_FAILED, f"{reason}: {message or container.get('image', '')}")
+        return PodProblem(Reason.IMAGE_PULL_FAILED, _image(container.get("image", ""), reason, message))
     running_again = "running" in state and container.get("started")
     ended = None if running_again else state.get("terminated") or last.get("terminated")
     if ended and (ended.get("exitCode") or reason == "CrashLoopBackOff" or ended.get("reason") == "OOMKilled"):
-        return _crash(ended, int(container.get("restartCount") or 0))
+        return _crash(ended, int(container.get("restartCount") or 0), _memory_limit(spec, container))
+    if reason and names_missing_key(message):
+        return PodProblem(Reason.CONFIG_MISSING, message)
     if reason and reason not in _NORMAL_WAITS:
         return PodProblem(Reason.ENGINE_UNREADY, f"{reason}: {message}")
     return None
 
 
-def _crash(ended: Body, restarts: int) -> PodProblem:
-    code, words = ended.get("exitCode"), str(ended.get("message") or "").strip()
-    tail = f": {words}" if words else ""
-    moment = parse_time(ended.get("finishedAt"))
+def _image(image: str, reason: str, message: str) -> str:
+    """The registry's words: between two tries the kubelet's wait stands before them, the runtime's call always."""
+    words = _RPC.sub("", _BACK_OFF.sub("", message)) or reason
+    return f"cannot pull {image}: {words}"
+
+
+def _crash(ended: Body, restarts: int, memory_limit: str | None) -> PodProblem:
+    code, moment = int(ended.get("exitCode") or 0), parse_time(ended.get("finishedAt"))
+    times = "1 restart" if restarts == 1 else f"{restarts} restarts"
+    words = _last_words(str(ended.get("message") or ""))
+    tail = f"exit code {_exit(code)}, {times}" + (f": {words}" if words else "")
     if ended.get("reason") == "OOMKilled":
-        return PodProblem(Reason.OUT_OF_MEMORY, f"OOMKilled, exit code {code}, {restarts} restarts{tail}", moment)
-    return PodProblem(Reason.CRASH_LOOP, f"exit code {code}, {restarts} restarts{tail}", moment)
+        past = f"passed its memory limit of {memory_limit}" if memory_limit else "its node ran out of memory"
+        return PodProblem(Reason.OUT_OF_MEMORY, f"{past}; {tail}", moment)
+    return PodProblem(Reason.CRASH_LOOP, tail, moment)
+
+
+def _exit(code: int) -> str:
+    """With the signal that ended the process, where one did."""
+    try:
+        return f"{code} ({signal.Signals(code - _SIGNALLED).name})"
+    except ValueError:
+        return str(code)
+
+
+def _last_words(message: str) -> str:
+    """A container's last line, or what a program of ours says in it: the kubelet gives up to 80 lines of the log."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    last = lines[-1] if lines else ""
+    try:
+        fields = json.loads(last)
+    except ValueError:
+        return last[:_LONGEST_WORDS]
+    said = [fields[name] for name in _SAYING if name in fields] if isinstance(fields, dict) else []
+    return str((said or [last])[0])[:_LONGEST_WORDS]
+
+
+def _memory_limit(spec: Body, container: Body) -> str | None:
+    """The limit that held when it ran, else the one that was asked for."""
+    asked = [one for one in spec.get("containers") or () if one.get("name") == container.get("name")]
+    for part in (container, *asked):
+        limit = ((part.get("resources") or {}).get("limits") or {}).get("memory")
+        if limit is not None:
+            return str(limit)
+    return None
 
 
 def _node_is_away(status: Body, container: Body) -> bool:
@@ -98,13 +168,14 @@ def _node_is_away(status: Body, container: Body) -> bool:
     return bool(ready) and not ready.get("reason") and bool(container.get("ready"))
 
 
-def _node_lost(status: Body) -> PodProblem:
+def _node_lost(spec: Body, status: Body) -> PodProblem:
     ready = condition_of(status, "Ready") or {}
-    words = status.get("message") or ready.get("message") or "it reports nothing since"
-    return PodProblem(Reason.NODE_LOST, f"its node is away: {words}", parse_time(ready.get("lastTransitionTime")))
+    words = status.get("message") or ready.get("message") or "its kubelet reports nothing any more"
+    where = f"its node {spec['nodeName']}" if spec.get("nodeName") else "its node"
+    return PodProblem(Reason.NODE_LOST, f"{where} is away: {words}", parse_time(ready.get("lastTransitionTime")))
 
 
-def _pod_wide(status: Body, container: Body) -> PodProblem:
+def _pod_wide(spec: Body, status: Body, container: Body) -> PodProblem:
     """No container is in trouble: the scheduler, the start, or the readiness probe holds the pod."""
     if status.get("phase") == "Failed":
         return PodProblem(Reason.ENGINE_UNREADY, f"{status.get('reason', 'Failed')}: {status.get('message', '')}")
@@ -117,7 +188,7 @@ def _pod_wide(status: Body, container: Body) -> PodProblem:
     if "running" not in (container.get("state") or {}):
         return PodProblem(Reason.STARTING, "the container is being created")
     if _node_is_away(status, container):
-        return _node_lost(status)
+        return _node_lost(spec, status)
     if container.get("started"):
         return PodProblem(Reason.ENGINE_UNREADY, "the engine runs and its readiness probe fails")
     return PodProblem(Reason.STARTING, "the engine loads the model")

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pagefleet_api.service import InferenceService, InvalidService
@@ -29,6 +29,9 @@ from pagefleet_operator.status import invalid_status, service_status, worth_writ
 log = logging.getLogger(__name__)
 
 _ROLLOUT_LOOK_S = 10.0
+_CREATING_LOOK_S = 2.0
+_CREATING_SOON = timedelta(seconds=20)
+"""Of a container that is not made this long, the next look may wait: no change of its pod tells what hinders it."""
 _PREDECESSOR_LOOK_S = 2.0
 _SAMPLE_MAX_AGE_S = 30.0
 """For fixed services, as `missingMetrics.maxAgeSeconds` is by default."""
@@ -105,7 +108,8 @@ class Reconciler:
     async def _look(self, service: InferenceService) -> Observed:
         """What is there, with what can be found out about pods in trouble."""
         observed = await self._sampled(service)
-        return replace(observed, evidence=await self._inquiry.about(observed))
+        found = await self._inquiry.about(service.namespace, observed, datetime.now(UTC))
+        return replace(observed, evidence=found)
 
     async def _sampled(self, service: InferenceService) -> Observed:
         """What is there; with samples of this moment where a fixed number goes down, as they say who leaves.
@@ -214,6 +218,8 @@ class Reconciler:
             self._look_again(key, interval_s * _ROUNDS_MISSED)
         elif unready or observed.rollout_in_progress:
             self._look_again(key, _ROLLOUT_LOOK_S)
+        if any(pod.creating and datetime.now(UTC) - pod.creating < _CREATING_SOON for pod in observed.pods):
+            self._look_again(key, _CREATING_LOOK_S)
 
     def _time_decision(self, decided: Pass) -> None:
         samples = decided.steps.observed.samples.values()
@@ -264,8 +270,16 @@ class Reconciler:
             return
         self._cache.put(written["kind"], written)
         news = turn(previous, status)
-        if news is not None:
+        if news is not None and self._may_tell(ServiceKey(*place[:2]), now):
             await self._executor.post(*place, news)
+
+    def _may_tell(self, key: ServiceKey, now: Now) -> bool:
+        kept = self._kept.get(key)
+        if kept is None:
+            return True
+        rest = kept.ration.spent(now.wall)
+        kept.ration = kept.ration if rest is None else rest
+        return rest is not None
 
     def _measure(self, key: ServiceKey, decided: Pass, observed: Observed) -> None:
         place, active = key.series, [pod for pod in observed.pods if pod.active]

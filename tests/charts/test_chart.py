@@ -22,6 +22,7 @@ PERMISSIONS = {
     ("", "serviceaccounts", "get list watch create patch"),
     ("policy", "poddisruptionbudgets", "get list watch create patch delete"),
     ("", "pods", "get list watch patch"),
+    ("", "events", "list"),
     ("events.k8s.io", "events", "create"),
 }
 CLUSTER_PERMISSIONS = PERMISSIONS | {("", "nodes", "list")}

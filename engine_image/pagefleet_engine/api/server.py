@@ -15,6 +15,7 @@ from typing import Protocol
 import uvloop
 
 from pagefleet_api.launch import Launch
+from pagefleet_engine import logs
 from pagefleet_engine.api.app import admin_app, client_app
 from pagefleet_engine.api.core_child import CoreChild
 from pagefleet_engine.api.drain import Ending, Intake
@@ -158,7 +159,8 @@ class Server:
 
     def _on_core_exit(self, loop: asyncio.AbstractEventLoop, status: int) -> None:
         """From the watching thread. The core's last words, if any, may still be in the socket."""
-        message = f"the core process ended with status {status}"
+        how = f"ended with status {status}" if status >= 0 else f"was ended by {signal.Signals(-status).name}"
+        message = f"the core process {how}"
         with contextlib.suppress(RuntimeError):  # the loop has closed: this process is ending too
             loop.call_soon_threadsafe(loop.call_later, _CORE_MESSAGE_S, self.host.core.fail, message)
 
@@ -170,6 +172,7 @@ class Server:
             host.loop_beat_at_s = host.clock()
             if host.core.failure is not None:
                 log.error("core_lost", extra={"reason": host.core.failure, "open": host.gate.open_sequences})
+                logs.say_last(host.core.failure)
                 await self._last_bytes()
                 return 1
             if host.gate.was_ready and not told_ready:

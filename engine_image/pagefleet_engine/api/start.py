@@ -37,6 +37,7 @@ def run(early: Sequence[signal.Signals], core_module: str | None = None) -> int:
         sockets = [_listen(flag, launch.host, port) for flag, port in ports.items() if port is not None]
     except (ModelError, OSError) as error:
         log.error("start_failed", extra={"reason": str(error)})
+        logs.say_last(str(error))
         return 1
     core = CoreChild(launch, core_module or CORE_MODULE)
     try:

@@ -55,7 +55,11 @@ def invalid_status(message: str, generation: int, previous: Status, now: Now) ->
 
     `message` names each field and what it takes, as `InvalidService` does.
     """
-    kept = [condition for condition in previous.conditions if condition.type not in _REPLACED]
+    kept = [
+        condition.model_copy(update={"observed_generation": generation})
+        for condition in previous.conditions
+        if condition.type not in _REPLACED
+    ]
     verdict = Verdict(False, Reason.INVALID_SPEC, message)
     stalled = Verdict(True, Reason.INVALID_SPEC, "the spec cannot be used; see Ready")
     found = {ConditionType.READY: verdict, ConditionType.STALLED: stalled}

@@ -9,7 +9,7 @@ from pagefleet_api.status import Condition
 from pagefleet_operator.autoscaling.values import Outcome, Verdict
 from pagefleet_operator.observed import Now, Observed, Pod, format_second
 from pagefleet_operator.plan.convergence import Conflict, Wait
-from pagefleet_operator.status.causes import told
+from pagefleet_operator.status.causes import refusal, told
 
 Found = dict[ConditionType, Verdict]
 
@@ -35,6 +35,13 @@ class Scene:
     def ready(self) -> list[Pod]:
         """Pods that get requests."""
         return [pod for pod in self.serving if pod.ready]
+
+    @property
+    def in_trouble(self) -> list[Pod]:
+        """Pods whose problems matter: while too few are ready, also those that no kubelet takes away."""
+        left = () if len(self.ready) >= self.wanted else self.observed.pods
+        lost = [pod for pod in left if pod.terminating and pod.problem and pod.problem.reason is Reason.NODE_LOST]
+        return [*self.serving, *lost]
 
     @property
     def draining(self) -> list[Pod]:
@@ -93,21 +100,17 @@ def _trouble(scene: Scene) -> Verdict | None:
     """Why pods are missing or not ready; None when nothing is known to be wrong."""
     if scene.conflicts:
         return Verdict(False, Reason.NAME_CONFLICT, "; ".join(conflict.message for conflict in scene.conflicts))
-    failure = scene.observed.deployment and scene.observed.deployment.replica_failure
+    failure = scene.apply_error or (scene.observed.deployment and scene.observed.deployment.replica_failure)
     if failure:
-        return Verdict(False, _refusal(failure), failure)
-    return told(scene.serving, scene.observed.evidence)
-
-
-def _refusal(failure: str) -> Reason:
-    return Reason.QUOTA_EXCEEDED if "quota" in failure else Reason.APPLY_FAILED
+        return refusal(failure)
+    return told(scene.in_trouble, scene.observed.evidence)
 
 
 def _stalled(scene: Scene) -> Verdict | None:
     if scene.conflicts:
         return Verdict(True, Reason.NAME_CONFLICT, "; ".join(conflict.message for conflict in scene.conflicts))
     if scene.apply_error is not None:
-        return Verdict(True, Reason.APPLY_FAILED, scene.apply_error)
+        return refusal(scene.apply_error)._replace(status=True)
     deployment = scene.observed.deployment
     if deployment is not None and deployment.deadline_exceeded and deployment.progressing is not None:
         return Verdict(True, Reason.PROGRESS_DEADLINE_EXCEEDED, deployment.progressing.message)

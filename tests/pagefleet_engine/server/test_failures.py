@@ -7,6 +7,7 @@ from pathlib import Path
 import openai
 import pytest
 
+from pagefleet_engine import logs
 from pagefleet_engine.api import health
 from pagefleet_engine.api.answers import Usage
 from pagefleet_engine.api.choice import Delta
@@ -91,10 +92,16 @@ async def test_losing_the_core_tells_open_answers_fails_health_and_ends_the_proc
         assert await running.running == 1
 
 
-async def test_a_core_that_cannot_start_ends_the_process_with_its_reason(tiny: Path) -> None:
-    async with engine(tiny, ready=False, refuse="no room for the KV cache") as running:
+async def test_a_core_that_cannot_start_ends_the_process_with_its_reason_which_the_kubelet_finds(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubelets = tmp_path / "termination-log"
+    kubelets.touch()
+    monkeypatch.setattr(logs, "TERMINATION_LOG", kubelets)
+    async with engine(tiny, ready=False, refuse="no room for\nthe KV cache") as running:
         assert await running.running == 1
-        assert running.server.host.core.failure == "no room for the KV cache"
+        assert running.server.host.core.failure == "no room for\nthe KV cache"
+    assert kubelets.read_text() == "no room for the KV cache"
 
 
 @pytest.mark.parametrize(

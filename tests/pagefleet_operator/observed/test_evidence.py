@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from pagefleet_operator.evidence import Room, extended_requests
+from pagefleet_operator.evidence import Room, Warned, extended_requests, pulls
 
 GPU = "nvidia.com/gpu"
 
@@ -95,3 +95,36 @@ def test_a_pod_asks_for_what_its_containers_need_at_the_same_time(
     spec: dict[str, Any], expected: dict[str, int]
 ) -> None:
     assert extended_requests(spec) == expected
+
+
+def event(reason: str, second: int, message: str = "", **more: Any) -> dict[str, Any]:
+    return {"reason": reason, "message": message, "lastTimestamp": f"2026-01-01T00:00:{second:02}Z", **more}
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([], None),
+        ([event("Scheduled", 1), event("BackOff", 2), event("Unhealthy", 3)], None),
+        ([event("FailedMount", 2, "b"), event("FailedMount", 1, "a")], Warned("FailedMount", "b")),
+        ([event("FailedMount", 2), event("Pulling", 3)], None),
+        ([event("Pulling", 2), event("FailedMount", 2)], None),
+        ([event("SuccessfulAttachVolume", 1), event("FailedMount", 2, "m")], Warned("FailedMount", "m")),
+        (
+            [
+                {"reason": "FailedMount", "eventTime": "2026-01-01T00:00:01.5Z", "message": "once"},
+                {"reason": "FailedCreatePodSandBox", "series": {"lastObservedTime": "2026-01-01T00:00:02.5Z"}},
+            ],
+            Warned("FailedCreatePodSandBox", ""),
+        ),
+        ([{"reason": "FailedMount"}], Warned("FailedMount", "")),
+    ],
+)
+def test_what_hinders_a_container_is_what_was_said_last(events: list[dict[str, Any]], expected: Warned | None) -> None:
+    assert Warned.latest(events) == expected
+
+
+def test_pulls_are_counted_by_the_kubelets_events() -> None:
+    events = [event("Pulling", 1, count=3), event("Pulling", 2), event("Pulling", 3, series={"count": 2})]
+    assert pulls([*events, event("Failed", 4, count=9)]) == 6
+    assert pulls([]) == 0

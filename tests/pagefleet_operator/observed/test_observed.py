@@ -81,6 +81,9 @@ def test_a_pod_that_is_gone_is_not_active(gone: dict[str, Any]) -> None:
 
 
 AWAY = "its node is away: "
+SILENT = "its kubelet reports nothing any more"
+RPC = "rpc error: code = NotFound desc = "
+BACK_OFF_PULL = 'Back-off pulling image "a:1": ErrImagePull: '
 PROBE_FAILS = "the engine runs and its readiness probe fails"
 
 
@@ -100,14 +103,21 @@ BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
     ("status", "reason", "message"),
     [
         (
-            engine({"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}),
+            engine({"waiting": {"reason": "ErrImagePull", "message": f"{RPC}not found"}}, image="a:1"),
             Reason.IMAGE_PULL_FAILED,
-            "ImagePullBackOff: not found",
+            "cannot pull a:1: not found",
+        ),
+        (
+            engine(
+                {"waiting": {"reason": "ImagePullBackOff", "message": f"{BACK_OFF_PULL}{RPC}not found"}}, image="a:1"
+            ),
+            Reason.IMAGE_PULL_FAILED,
+            "cannot pull a:1: not found",
         ),
         (
             engine({"waiting": {"reason": "InvalidImageName"}}, image="A:b:c"),
             Reason.IMAGE_PULL_FAILED,
-            "InvalidImageName: A:b:c",
+            "cannot pull A:b:c: InvalidImageName",
         ),
         (
             engine(BACK_OFF, lastState=CRASH, restartCount=3),
@@ -119,7 +129,12 @@ BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
         (
             engine({"running": {}}, lastState=OOM, restartCount=1),
             Reason.OUT_OF_MEMORY,
-            "OOMKilled, exit code 137, 1 restarts",
+            "its node ran out of memory; exit code 137 (SIGKILL), 1 restart",
+        ),
+        (
+            engine({"running": {}}, lastState=OOM, restartCount=2, resources={"limits": {"memory": "64Mi"}}),
+            Reason.OUT_OF_MEMORY,
+            "passed its memory limit of 64Mi; exit code 137 (SIGKILL), 2 restarts",
         ),
         (
             engine({"running": {}}, started=True, lastState=OOM, restartCount=1),
@@ -131,8 +146,13 @@ BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
         (engine({"terminated": {"exitCode": 0}}), Reason.STARTING, "the container is being created"),
         (
             engine({"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "k" not found'}}),
+            Reason.CONFIG_MISSING,
+            'secret "k" not found',
+        ),
+        (
+            engine({"waiting": {"reason": "CreateContainerConfigError", "message": "image will run as root"}}),
             Reason.ENGINE_UNREADY,
-            'CreateContainerConfigError: secret "k" not found',
+            "CreateContainerConfigError: image will run as root",
         ),
         (
             {"conditions": [{"type": "PodScheduled", "status": "True"}], "initContainerStatuses": [{"state": CRASH}]},
@@ -147,7 +167,7 @@ BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
         (
             away({}, ready=True),
             Reason.NODE_LOST,
-            "its node is away: it reports nothing since",
+            AWAY + SILENT,
         ),
         (
             away({"reason": "NodeStatusUnknown", "message": "Kubelet stopped"}),
@@ -162,7 +182,7 @@ BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
         (
             {**away({"reason": "ContainersNotReady"}), "phase": "Unknown"},
             Reason.NODE_LOST,
-            f"{AWAY}it reports nothing since",
+            AWAY + SILENT,
         ),
         (away({"reason": "ReadinessGatesNotReady"}, ready=True), Reason.ENGINE_UNREADY, PROBE_FAILS),
         (away({}, ready=False), Reason.ENGINE_UNREADY, PROBE_FAILS),
@@ -177,6 +197,68 @@ def test_a_pod_that_is_not_ready_says_why(status: dict[str, Any], reason: Reason
     problem = Pod.from_object(body(status)).problem
     assert problem is not None
     assert (problem.reason, problem.message) == (reason, message)
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("Traceback:\n  File x\nValueError: bad \n\n", "ValueError: bad"),
+        ('{"event": "listening"}\n{"event": "core_lost", "reason": "no model"}\n', "no model"),
+        ('{"event": "core_lost"}', "core_lost"),
+        ('{"level": "error"}', '{"level": "error"}'),
+        ("137", "137"),
+        ("x" * 600, "x" * 500),
+    ],
+)
+def test_of_a_containers_log_the_last_line_is_told(message: str, told: str) -> None:
+    ended = engine({"terminated": {"exitCode": 1, "message": message}})
+    problem = Pod.from_object(body(ended)).problem
+    assert problem is not None and problem.message == f"exit code 1, 0 restarts: {told}"
+
+
+def test_the_limit_that_was_passed_is_the_containers_or_else_what_was_asked_for() -> None:
+    asked = {"containers": [{"name": "sidecar"}, {"name": "engine", "resources": {"limits": {"memory": "2Gi"}}}]}
+    pod = Pod.from_object({**body(engine(OOM)), "spec": asked})
+    assert pod.problem is not None and "memory limit of 2Gi" in pod.problem.message
+    kept = Pod.from_object({**body(engine(OOM, resources={"limits": {"memory": "1Gi"}})), "spec": asked})
+    assert kept.problem is not None and "memory limit of 1Gi" in kept.problem.message
+
+
+def test_a_lost_node_is_named() -> None:
+    pod = Pod.from_object({**body(away({}, ready=True)), "spec": {"nodeName": "node2"}})
+    assert pod.problem is not None and pod.problem.message == f"its node node2 is away: {SILENT}"
+
+
+@pytest.mark.parametrize(
+    ("status", "since"),
+    [
+        ({"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": STAMP}]}, MOMENT),
+        ({"conditions": [{"type": "PodScheduled", "status": "False", "lastTransitionTime": STAMP}]}, None),
+        ({}, None),
+    ],
+)
+def test_a_container_is_being_created_from_the_moment_that_a_node_has_its_pod(
+    status: dict[str, Any], since: datetime | None
+) -> None:
+    assert Pod.from_object(body(status)).creating == since
+
+
+@pytest.mark.parametrize(
+    ("state", "more", "creating"),
+    [
+        ({"waiting": {"reason": "ContainerCreating"}}, {}, True),
+        ({"waiting": {"reason": "ImagePullBackOff"}}, {}, False),
+        ({"waiting": {"reason": "ContainerCreating"}}, {"restartCount": 1}, False),
+        ({"running": {}}, {}, False),
+        ({"terminated": {"exitCode": 1}}, {}, False),
+    ],
+)
+def test_a_container_that_was_made_once_is_not_being_created(
+    state: dict[str, Any], more: dict[str, Any], creating: bool
+) -> None:
+    status = engine(state, **more)
+    status["conditions"][0]["lastTransitionTime"] = STAMP
+    assert (Pod.from_object(body(status)).creating is not None) == creating
 
 
 def test_a_deployment_is_read_with_what_it_lacks() -> None:

@@ -1,5 +1,6 @@
 """What is asked for only while a pod is in trouble."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ from pagefleet_operator import cluster as api
 from pagefleet_operator import inquiry
 from pagefleet_operator.inquiry import Inquiry
 from pagefleet_operator.kinds import Kind
-from pagefleet_operator.observed import Evidence, Observed, Pod, PodProblem
-from tests.pagefleet_operator.observed.test_evidence import GPU, node, pod
+from pagefleet_operator.observed import Evidence, Observed, Pod, PodProblem, Warned
+from tests.pagefleet_operator.observed.test_evidence import GPU, event, node, pod
 
+NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
 WAITS = Pod(name="p", uid="u", extended={GPU: 1}, problem=PodProblem(Reason.UNSCHEDULABLE, "full"))
 
 
@@ -21,6 +23,7 @@ class Lister:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.error: api.ApiError | None = None
+        self.events: list[dict[str, Any]] = []
 
     async def items(self, kind: Kind, namespace: str | None, *, fields: str = "") -> list[dict[str, Any]]:
         self.asked.append(f"{kind.plural} {fields}".strip())
@@ -28,13 +31,16 @@ class Lister:
             raise self.error
         if kind.name == "Node":
             return [node("a"), node("b"), node("cpus", None)]
+        if kind.name == "Event":
+            assert namespace == "n"
+            return self.events
         return [pod(fields.removeprefix("spec.nodeName="), 3)]
 
 
 async def test_nobody_is_asked_while_no_pod_waits() -> None:
     lister = Lister()
     sound, other = Pod(name="p", uid="u", ready=True), Pod(name="q", uid="q", problem=PodProblem(Reason.STARTING, "x"))
-    assert await Inquiry(lister, everywhere=True).about(Observed(pods=(sound, other))) == Evidence()
+    assert await Inquiry(lister, everywhere=True).about("n", Observed(pods=(sound, other)), NOW) == Evidence()
     assert lister.asked == []
 
 
@@ -42,7 +48,7 @@ async def test_a_pod_that_waits_for_a_gpu_brings_one_look_that_serves_many() -> 
     lister = Lister()
     asks = Inquiry(lister, everywhere=True)
     for _ in range(3):
-        found = (await asks.about(Observed(pods=(WAITS,)))).room
+        found = (await asks.about("n", Observed(pods=(WAITS,)), NOW)).room
         assert found is not None and found.free_by_node == {"a": 5, "b": 5}
     assert sorted(lister.asked) == ["nodes", "pods spec.nodeName=a", "pods spec.nodeName=b"]
 
@@ -58,7 +64,7 @@ async def test_a_look_is_old_after_a_while(monkeypatch: pytest.MonkeyPatch) -> N
 
 async def test_an_operator_of_some_namespaces_asks_for_no_nodes() -> None:
     lister = Lister()
-    assert await Inquiry(lister, everywhere=False).about(Observed(pods=(WAITS,))) == Evidence()
+    assert await Inquiry(lister, everywhere=False).about("n", Observed(pods=(WAITS,)), NOW) == Evidence()
     assert lister.asked == []
 
 
@@ -69,3 +75,52 @@ async def test_a_refusal_costs_the_words_and_is_not_tried_again_at_once() -> Non
     assert await asks.room(GPU) is None
     assert await asks.room(GPU) is None
     assert lister.asked == ["nodes"]
+
+
+def creating(for_s: float, name: str = "p") -> Pod:
+    since = NOW - timedelta(seconds=for_s)
+    return Pod(name=name, uid=name, creating=since, problem=PodProblem(Reason.STARTING, "being created"))
+
+
+async def test_a_container_that_is_not_made_soon_is_asked_about() -> None:
+    lister = Lister()
+    lister.events = [event("FailedMount", 1, "no such claim")]
+    asks = Inquiry(lister, everywhere=False)
+    assert await asks.about("n", Observed(pods=(creating(1),)), NOW) == Evidence()
+    assert lister.asked == []
+    found = await asks.about("n", Observed(pods=(creating(3),)), NOW)
+    assert found.warnings == {"p": Warned("FailedMount", "no such claim")}
+    assert await asks.about("n", Observed(pods=(creating(3),)), NOW) == found
+    assert lister.asked == ["events involvedObject.uid=p"]
+
+
+async def test_of_many_pods_in_the_same_trouble_three_are_asked_about() -> None:
+    lister = Lister()
+    pods = tuple(creating(60, f"p{number}") for number in range(9))
+    assert await Inquiry(lister, everywhere=False).about("n", Observed(pods=pods), NOW) == Evidence()
+    assert len(lister.asked) == 3
+
+
+async def test_tries_of_an_image_are_counted() -> None:
+    lister = Lister()
+    lister.events = [event("Pulling", 1, count=3)]
+    pulling = Pod(name="p", uid="p", problem=PodProblem(Reason.IMAGE_PULL_FAILED, "not found"))
+    gone = Pod(name="q", uid="q", terminating=True, problem=pulling.problem)
+    found = await Inquiry(lister, everywhere=False).about("n", Observed(pods=(pulling, gone)), NOW)
+    assert found.pulls == {"p": 3}
+    assert lister.asked == ["events involvedObject.uid=p"]
+
+
+async def test_events_that_cannot_be_read_cost_the_words_alone() -> None:
+    lister = Lister()
+    lister.error = api.Refused("events is forbidden")
+    assert await Inquiry(lister, everywhere=False).about("n", Observed(pods=(creating(9),)), NOW) == Evidence()
+
+
+async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inquiry, "_REMEMBERED", 1)
+    lister = Lister()
+    asks = Inquiry(lister, everywhere=False)
+    for name in ("a", "b", "a"):
+        await asks.about("n", Observed(pods=(creating(60, name),)), NOW)
+    assert len(lister.asked) == 3

@@ -1,10 +1,12 @@
 """Which changes of a status become Events."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from pagefleet_api.reasons import EventReason, Reason
 from pagefleet_api.status import Condition, Status
-from pagefleet_operator.news import turn
+from pagefleet_operator.news import Ration, turn
 
 
 def _status(state: str | None, reason: Reason = Reason.SERVING) -> Status:
@@ -22,7 +24,10 @@ def _status(state: str | None, reason: Reason = Reason.SERVING) -> Status:
         (_status(None), _status("True"), EventReason.READY),
         (_status("True"), _status("True"), None),
         (_status("True"), _status("False", Reason.CRASH_LOOP), EventReason.NOT_READY),
-        (_status("False", Reason.STARTING), _status("False", Reason.CRASH_LOOP), None),
+        (_status("False", Reason.STARTING), _status("False", Reason.CRASH_LOOP), EventReason.NOT_READY),
+        (_status("False", Reason.CRASH_LOOP), _status("False", Reason.CRASH_LOOP), None),
+        (_status("False", Reason.CRASH_LOOP), _status("False", Reason.STARTING), None),
+        (_status("True"), _status("False", Reason.STARTING), EventReason.NOT_READY),
         (_status("True"), _status("False", Reason.PAUSED), None),
         (_status(None), _status("False", Reason.INVALID_SPEC), EventReason.INVALID_SPEC),
         (_status("False", Reason.INVALID_SPEC), _status("False", Reason.INVALID_SPEC), None),
@@ -34,7 +39,10 @@ def _status(state: str | None, reason: Reason = Reason.SERVING) -> Status:
         "ready-at-once",
         "stays",
         "breaks",
+        "another-cause",
         "still-not",
+        "starts-again",
+        "starts-over",
         "paused",
         "invalid",
         "still-invalid",
@@ -44,3 +52,19 @@ def _status(state: str | None, reason: Reason = Reason.SERVING) -> Status:
 def test_a_turn_is_told_once(before: Status, after: Status, expected: EventReason | None) -> None:
     news = turn(before, after)
     assert (None if news is None else news.reason) is expected
+
+
+def test_a_flapping_service_gets_a_burst_of_events_and_then_one_every_five_minutes() -> None:
+    now, ration, told = datetime(2026, 1, 1, tzinfo=UTC), Ration(), 0
+    for _ in range(3600):
+        now += timedelta(seconds=1)
+        rest = ration.spent(now)
+        told, ration = (told, ration) if rest is None else (told + 1, rest)
+    assert told == 20 + 11
+
+
+def test_a_calm_hour_fills_the_ration_again_and_a_clock_that_jumps_back_takes_nothing() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    low = Ration(1.0, now)
+    assert (low.spent(now + timedelta(days=1)) or low).left == 19
+    assert (low.spent(now - timedelta(days=1)) or low).left == 0

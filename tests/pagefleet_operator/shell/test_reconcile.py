@@ -87,8 +87,8 @@ async def test_a_refusal_is_reported_in_the_status_and_tried_again() -> None:
     bench.server.refuses["apply Deployment"] = api.Refused("exceeded quota: pods")
     with pytest.raises(api.Refused):
         await bench.passes()
-    assert bench.server.calls[-1] == "status"
-    assert "exceeded quota" in str(bench.server.bodies[-1]["status"]["conditions"])
+    assert bench.server.calls[-2:] == ["status", "event NotReady"]
+    assert "exceeded quota" in str(bench.server.bodies[-2]["status"]["conditions"])
 
 
 async def test_a_terminating_namespace_is_told_apart_and_nothing_is_reported_there() -> None:
@@ -106,8 +106,8 @@ async def test_a_name_that_somebody_else_has_keeps_the_service_from_all_children
     bench.server.foreign["Service"] = {"metadata": {"name": "s", "namespace": "n", "uid": "x"}}
     with pytest.raises(api.Refused):
         await bench.passes()
-    assert bench.server.calls == ["status"]
-    assert "NameConflict" in str(bench.server.bodies[-1])
+    assert bench.server.calls == ["status", "event NotReady"]
+    assert "NameConflict" in str(bench.server.bodies[-2])
 
 
 async def test_our_own_child_that_the_cache_does_not_have_is_no_conflict() -> None:

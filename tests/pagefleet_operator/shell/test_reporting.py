@@ -120,3 +120,44 @@ async def test_children_of_an_earlier_service_of_this_name_are_waited_for() -> N
     assert bench.again[-1][1] <= 2.0
     bench.server.foreign.clear()
     assert "apply Deployment" in await bench.passes()
+
+
+async def test_a_service_that_flaps_gets_no_more_than_a_burst_of_events() -> None:
+    bench = Bench()
+    bench.service()
+    await bench.passes()
+    told = 0
+    for turn in range(40):
+        bench.pod("a", ready=turn % 2 == 0)
+        told += sum(call.startswith("event") for call in await bench.passes())
+    assert told == 20
+
+
+async def test_every_condition_is_about_the_latest_generation_even_of_a_spec_that_cannot_be_read() -> None:
+    bench = Bench()
+    bench.service()
+    await bench.passes()
+    for version, spec in ((1000, {"model": {"uri": "pkg://m"}}), (2000, {"model": {"uri": 3}})):
+        bench.service(version=version, **spec)
+        bench.server.objects["s"]["status"] = next(b["status"] for b in reversed(bench.server.bodies) if "status" in b)
+        bench.cache.put(labels.KIND, bench.server.objects["s"])
+        assert "status" in await bench.passes()
+        status = next(
+            body["status"] for body in reversed(bench.server.bodies) if "conditions" in body.get("status", {})
+        )
+        assert status["observedGeneration"] == version
+        assert {condition["observedGeneration"] for condition in status["conditions"]} == {version}
+        assert len(status["conditions"]) >= 2
+
+
+async def test_a_container_that_is_being_created_is_looked_at_again_soon() -> None:
+    bench = Bench()
+    bench.service()
+    await bench.passes()
+    bench.pod("a", ready=False)
+    body = bench.server.objects["a"]
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": format_time(datetime.now(UTC))}
+    body["status"] = {"conditions": [scheduled]}
+    bench.cache.put("Pod", body)
+    await bench.passes()
+    assert (KEY, 2.0) in bench.again

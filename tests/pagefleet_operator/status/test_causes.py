@@ -1,9 +1,11 @@
 from dataclasses import replace
 
+import pytest
+
 from pagefleet_api.reasons import Reason
-from pagefleet_operator.observed import Evidence, Pod, PodProblem, Room
-from pagefleet_operator.status.causes import told
-from tests.pagefleet_operator.plan.build import pod
+from pagefleet_operator.observed import Evidence, Pod, PodProblem, Room, Warned
+from pagefleet_operator.status.causes import refusal, told
+from tests.pagefleet_operator.plan.build import START, pod
 
 GPU = "nvidia.com/gpu"
 ROOM = Evidence(room=Room(resource=GPU, free_by_node={"n1": 1, "n2": 2}, allocatable=16))
@@ -59,3 +61,52 @@ def test_without_a_look_at_the_nodes_the_schedulers_words_stand_alone() -> None:
     waits = sick("a", Reason.UNSCHEDULABLE, "0/2 nodes are available", extended={GPU: 4})
     assert words(waits)[1] == "a: 0/2 nodes are available"
     assert words(replace(waits, extended={}), evidence=ROOM)[1] == "a: 0/2 nodes are available"
+
+
+@pytest.mark.parametrize(("times", "said"), [(1, "tried once so far"), (4, "tried at least 4 times")])
+def test_an_image_that_does_not_come_is_told_with_the_tries(times: int, said: str) -> None:
+    pulling = sick("a", Reason.IMAGE_PULL_FAILED, "cannot pull x: not found")
+    assert words(pulling)[1] == "a: cannot pull x: not found"
+    assert words(pulling, evidence=Evidence(pulls={"a": times}))[1] == f"a: cannot pull x: not found ({said})"
+
+
+@pytest.mark.parametrize(
+    ("warned", "reason"),
+    [
+        (Warned("FailedMount", 'MountVolume.SetUp failed for volume "t" : configmap "t" not found'), "ConfigMissing"),
+        (Warned("FailedMount", "references non-existent config key: k"), "ConfigMissing"),
+        (Warned("FailedAttachVolume", "the disk is attached elsewhere"), "MountFailed"),
+        (Warned("FailedCreatePodSandBox", "no addresses left"), "EngineUnready"),
+    ],
+)
+def test_what_hinders_a_container_from_being_made_is_told_in_the_kubelets_words(warned: Warned, reason: str) -> None:
+    creating = sick("a", Reason.STARTING, "the container is being created", creating=START)
+    found = Evidence(warnings={"a": warned})
+    assert words(creating, evidence=found) == (reason, f"a: {warned.reason}: {warned.message}")
+    assert words(replace(creating, creating=None), evidence=found)[0] == "Starting"
+
+
+@pytest.mark.parametrize(
+    ("said", "reason", "message"),
+    [
+        ('pods "a-1" is forbidden: exceeded quota: q, used: x', "QuotaExceeded", "exceeded quota: q, used: x"),
+        ('admission webhook "w" denied the request: no', "AdmissionDenied", None),
+        ("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", "AdmissionDenied", None),
+        ('Internal error occurred: failed calling webhook "w": refused', "AdmissionDenied", None),
+        (
+            'pods "a-2" is forbidden: violates PodSecurity "restricted"',
+            "AdmissionDenied",
+            'violates PodSecurity "restricted"',
+        ),
+        (
+            'pods "a-3" is forbidden: error looking up service account n/s: serviceaccount "s" not found',
+            "ServiceAccountMissing",
+            'error looking up service account n/s: serviceaccount "s" not found',
+        ),
+        ("services is forbidden: User cannot", "ApplyFailed", None),
+    ],
+)
+def test_a_refusal_is_told_by_who_refuses_in_words_that_stay_the_same(
+    said: str, reason: str, message: str | None
+) -> None:
+    assert refusal(said) == (False, reason, message or said)

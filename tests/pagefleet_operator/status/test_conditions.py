@@ -48,9 +48,9 @@ def sick(reason: Reason, words: str = "words", name: str = "b") -> Pod:
             ("False", "QuotaExceeded", "exceeded quota: q"),
         ),
         (
-            Observed(DeploymentView(name="d", replica_failure="denied by a webhook")),
+            Observed(DeploymentView(name="d", replica_failure="the object is invalid")),
             1,
-            ("False", "ApplyFailed", "denied by a webhook"),
+            ("False", "ApplyFailed", "the object is invalid"),
         ),
         (observed(pod("a", terminating=True), drained("b")), 1, ("False", "Starting", "pods are being created")),
     ],
@@ -101,9 +101,27 @@ def test_a_conflict_and_a_refusal_stall() -> None:
     foreign = status(Observed(), 1, conflicts=[CONFLICT])
     reasons = {one.type: one.reason for one in foreign.conditions}
     assert (reasons["Ready"], reasons["Stalled"]) == ("NameConflict", "NameConflict")
-    refused = condition(status(Observed(), 1, apply_error="pods is forbidden"), "Stalled")
-    assert refused is not None
-    assert (refused.reason, refused.message) == ("ApplyFailed", "pods is forbidden")
+    said = 'admission webhook "w" denied the request: no'
+    refused = status(Observed(), 1, apply_error=said)
+    for kind, state in (("Ready", "False"), ("Stalled", "True")):
+        found = condition(refused, kind)
+        assert found is not None
+        assert (found.status, found.reason, found.message) == (state, "AdmissionDenied", said)
+
+
+def test_a_refusal_does_not_hide_that_pods_serve() -> None:
+    found = condition(status(observed(pod("a")), 1, apply_error="exceeded quota: q"), "Ready")
+    assert found is not None
+    assert (found.status, found.message) == ("True", "1 of 1 pods serve; exceeded quota: q")
+
+
+def test_a_pod_that_a_lost_node_keeps_is_told_of_until_enough_others_serve() -> None:
+    lost = sick(Reason.NODE_LOST, "its node is away", "a")
+    gone = replace(lost, terminating=True)
+    starting = condition(status(observed(gone, sick(Reason.STARTING)), 1), "Ready")
+    assert starting is not None and (starting.reason, starting.message) == ("NodeLost", "a: its node is away")
+    replaced = condition(status(observed(gone, pod("b")), 1), "Ready")
+    assert replaced is not None and (replaced.status, replaced.message) == ("True", "1 of 1 pods serve")
 
 
 def test_what_is_left_of_a_predecessor_is_waited_for() -> None:
