@@ -202,6 +202,8 @@ def test_the_transition_time_moves_only_with_the_status() -> None:
 def test_what_is_free_on_the_nodes_is_in_the_message_of_a_pod_that_waits() -> None:
     waits = pod("b", ready=False, problem=PodProblem(Reason.UNSCHEDULABLE, "full"), extended={"nvidia.com/gpu": 2})
     room = Room(resource="nvidia.com/gpu", free_by_node={"n": 1}, allocatable=8)
-    found = condition(status(replace(observed(waits), evidence=Evidence(room=room)), 1), "Ready")
+    seen = replace(observed(waits), evidence=Evidence(room=room))
+    assert seen.room is room
+    found = condition(status(seen, 1), "Ready")
     assert found is not None
     assert found.message == "b: full; it needs 2 nvidia.com/gpu: 1 free on the node with most left, 1 of 8 on all nodes"
