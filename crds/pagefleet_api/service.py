@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from pagefleet_api import gpus, labels
 from pagefleet_api.gpus import Device, Gpu, Parallelism
+from pagefleet_api.pod_template import PodTemplate
 from pagefleet_api.scaling import Autoscaling
 from pagefleet_api.schema import AUTO, SERVER_DEFAULT, Model, Name, Quantity, Seconds, Share, Text, Within, rules
 
@@ -160,6 +161,11 @@ class Spec(Model):
     model: ModelSource
     engine: Engine = Field(default_factory=Engine)
     resources: Resources = Field(default_factory=Resources)
+    pod_template: PodTemplate | None = Field(
+        None,
+        description="metadata and spec of a Deployment's pod template, merged over the operator's own as a strategic "
+        "merge patch; what the operator needs as it is, is refused by name.",
+    )
     replicas: int = Field(
         1,
         ge=0,

@@ -60,6 +60,8 @@ _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=
 _OURS = (("fieldManager", labels.FIELD_MANAGER),)
 _FORCED = (*_OURS, ("force", "true"))
 _NOTE_LIMIT = 1024
+_ADMINISTRATORS_OR_USERS = ("failed calling webhook", "failed to create typed patch object")
+"""Internal errors (500) that somebody must act on: a webhook is away; a field has another type or name in an apply."""
 
 
 async def connect() -> Connection:
@@ -270,10 +272,11 @@ class Cluster:
         self._answered_s = time.monotonic()
         if answer.status < 300:
             return dict(json.loads(text)) if text else {}
-        raise _error(answer.status, text, f"{method} {path}")
+        raise answer_error(answer.status, text, f"{method} {path}")
 
 
-def _error(status: int, text: bytes, request: str) -> ApiError:
+def answer_error(status: int, text: bytes, request: str) -> ApiError:
+    """What an answer of 300 and more means; the text is the server's, or names the request."""
     try:
         answer = json.loads(text)
     except ValueError:
@@ -285,8 +288,8 @@ def _error(status: int, text: bytes, request: str) -> ApiError:
         return Outdated(message)
     if "NamespaceTerminating" in _causes(answer):
         return Terminating(message)
-    if "failed calling webhook" in message:
-        return Refused(message)  # an administrator must act, though the server answers 500
+    if any(words in message for words in _ADMINISTRATORS_OR_USERS):
+        return Refused(message)
     if status == 429 or status >= 500 or status == 401:
         return Unavailable(message)
     return Refused(message)

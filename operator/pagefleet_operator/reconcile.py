@@ -249,6 +249,7 @@ class Reconciler:
             conflicts=done.hindrances.conflicts,
             waits=done.hindrances.waits,
             apply_error=None if done.refusal is None else str(done.refusal),
+            warnings=render.warnings(service),
         )
         await self._write_status(body["metadata"], previous, status, now)
 

@@ -19,7 +19,7 @@ Manifest = Mapping[str, Any]
 
 _IDENTITY = frozenset({"apiVersion", "kind"})
 _META_IDENTITY = frozenset({"name", "namespace"})
-_QUANTITIES = frozenset({"limits", "requests", "sizeLimit"})
+_QUANTITIES = frozenset({"limits", "requests", "sizeLimit", "divisor"})
 """Fields with quantities in or below them: the API server writes 1000m as 1."""
 
 
@@ -172,7 +172,9 @@ def _equal(rendered: Any, live: Any, *, quantities: bool) -> bool:
     """Equal values; an absent key is one with nothing in it, a quantity is its number."""
     if isinstance(rendered, Mapping) and isinstance(live, Mapping):
         names = rendered.keys() | live.keys()
-        return all(_equal(rendered.get(name), live.get(name), quantities=quantities) for name in names)
+        return all(
+            _equal(rendered.get(name), live.get(name), quantities=quantities or name in _QUANTITIES) for name in names
+        )
     if isinstance(rendered, list) and isinstance(live, list):
         pairs = zip(rendered, live, strict=False)
         return len(rendered) == len(live) and all(_equal(a, b, quantities=quantities) for a, b in pairs)

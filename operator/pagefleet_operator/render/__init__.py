@@ -1,5 +1,6 @@
 """What should exist: every object that an InferenceService owns, as pure values. Equal input, equal bytes."""
 
 from pagefleet_operator.render.manifests import Choices, Manifest, manifests, pinned_image
+from pagefleet_operator.render.pod import warnings
 
-__all__ = ["Choices", "Manifest", "manifests", "pinned_image"]
+__all__ = ["Choices", "Manifest", "manifests", "pinned_image", "warnings"]

@@ -140,7 +140,7 @@ def engine_digest(service: InferenceService) -> str:
     change it. Replicas, autoscaling and roll-out are not in it either: scaling a service after the operator was
     upgraded must not roll its pods to the operator's new default image.
     """
-    pods = {"model", "engine", "resources", "drain"}
+    pods = {"model", "engine", "resources", "drain", "pod_template"}
     parts = service.spec.model_dump_json(include=pods, exclude_none=True, exclude_unset=True)
     return hashlib.sha256(parts.encode()).hexdigest()[:_DIGEST_LENGTH]
 

@@ -10,6 +10,9 @@ from pagefleet_api.launch import Launch
 from pagefleet_api.service import InferenceService, Spec
 from pagefleet_operator.render import gpus
 from pagefleet_operator.render.drain import leaving
+from pagefleet_operator.render.overlay import merged
+from pagefleet_operator.render.pod_security import loosened
+from pagefleet_operator.render.server_defaults import with_server_defaults
 
 Part = dict[str, Any]
 
@@ -20,8 +23,32 @@ _TEMPLATE_FOLDER = "/etc/pagefleet/chat-template"
 _TEMPLATE_FILE = "template.jinja"
 
 
+_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+
+
 def template(service: InferenceService, image: str) -> Part:
-    """Template of every pod of a service.
+    """Template of every pod of a service, with what the user laid over it."""
+    own, overlay = _own_template(service, image), service.spec.pod_template
+    if overlay is None:
+        return own
+    whole: Part = with_server_defaults(merged(own, overlay))
+    if len(whole["spec"]["containers"]) > 1:
+        notes = {_DEFAULT_CONTAINER: labels.CONTAINER, **(whole["metadata"].get("annotations") or {})}
+        whole["metadata"]["annotations"] = notes
+    return whole
+
+
+def warnings(service: InferenceService) -> tuple[str, ...]:
+    """What a user should know of the pods that they asked for."""
+    if service.spec.pod_template is None:
+        return ()
+    found = loosened(template(service, image=""))
+    words = f"spec.podTemplate is outside the restricted Pod Security Standard: {', '.join(found)}"
+    return (words,) if found else ()
+
+
+def _own_template(service: InferenceService, image: str) -> Part:
+    """The operator's.
 
     The serving label is here and not in the Deployment's selector, so flipping it on one pod takes that pod out
     of the Service while its ReplicaSet keeps it. Nothing is requested of a node but what the user asks for:

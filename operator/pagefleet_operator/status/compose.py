@@ -25,15 +25,16 @@ def service_status(
     conflicts: Sequence[Conflict] = (),
     waits: Sequence[Wait] = (),
     apply_error: str | None = None,
+    warnings: Sequence[str] = (),
 ) -> Status:
     """The status to report.
 
     Give it what is observed after the pass, its own writes included: else it says of the new generation what was
     true before. `outcome` is None for fixed replicas. `apply_error` is the API server's refusal, if any. Transition
     times, the history and the last scale time come from `previous`: the last status written, or the one
-    read after a restart.
+    read after a restart. `warnings` is what the user should know, whatever the state.
     """
-    scene = Scene(service, observed, wanted, outcome, conflicts, waits, apply_error)
+    scene = Scene(service, observed, wanted, outcome, conflicts, waits, apply_error, warnings)
     selector = labels.selector(service.name)
     return Status(
         observed_generation=service.generation,

@@ -25,6 +25,8 @@ class Scene:
     conflicts: Sequence[Conflict] = ()
     waits: Sequence[Wait] = ()
     apply_error: str | None = None
+    warnings: Sequence[str] = ()
+    """What the user should know, whatever the state."""
 
     @property
     def serving(self) -> list[Pod]:
@@ -51,7 +53,7 @@ class Scene:
 
 def verdicts(scene: Scene) -> Found:
     """Every condition that exists now. `Reconciling` and `Stalled` exist only while true, and not both."""
-    found: Found = {ConditionType.READY: _ready(scene)}
+    found: Found = {ConditionType.READY: _warning(_ready(scene), scene.warnings)}
     stalled = _stalled(scene)
     reconciling = None if stalled else _reconciling(scene)
     if stalled:
@@ -94,6 +96,11 @@ def _ready(scene: Scene) -> Verdict:
     if trouble is not None:
         return trouble
     return Verdict(False, Reason.STARTING, "pods are being created")
+
+
+def _warning(verdict: Verdict, warnings: Sequence[str]) -> Verdict:
+    """The same with the warnings at its end."""
+    return Verdict(verdict.status, verdict.reason, "; ".join((verdict.message, *warnings)))
 
 
 def _trouble(scene: Scene) -> Verdict | None:

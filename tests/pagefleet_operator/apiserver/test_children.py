@@ -146,6 +146,35 @@ def test_an_object_of_somebody_else_under_our_name_is_left_alone_and_reported(
     eventually(lambda: api.get("deployments", namespace, "s"), "the conflict is over")
 
 
+def test_a_pod_template_with_directives_and_nulls_reaches_the_pods_and_is_written_once(
+    api: Api, namespace: str, start: Start
+) -> None:
+    operator = start(resync_s=0.5, backoff_cap_s=1.0).ready()
+    tmp = {"name": "tmp", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/scratch"}}
+    engine = {"name": "engine", "env": [{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]}
+    overlay: Json = {"spec": {"topologySpreadConstraints": None, "volumes": [tmp], "containers": [engine]}}
+    with Fleet(api, namespace):
+        api.create("inferenceservices", service(namespace, podTemplate=overlay), strict=True)
+        eventually(lambda: _is_ready(api, namespace), "the service is ready")
+        pod = _deployment(api, namespace)["spec"]["template"]["spec"]
+        assert "topologySpreadConstraints" not in pod
+        assert [volume.get("hostPath", {}).get("path") for volume in pod["volumes"]] == ["/scratch"]
+        assert "volumes[tmp].hostPath" in _condition(api, namespace, "Ready")["message"]
+        before = _quiet(operator)
+        passes = operator.metric("pagefleet_reconcile_seconds_count")
+        eventually(lambda: operator.metric("pagefleet_reconcile_seconds_count") >= passes + 3, "three more passes")
+        assert operator.writes() == before
+        overlay["spec"]["containers"][0]["env"] = [{"name": "A", "value": 1}]
+        api.merge("inferenceservices", namespace, "s", {"spec": {"podTemplate": overlay}})
+        eventually(lambda: _condition(api, namespace, "Stalled").get("reason") == "ApplyFailed", "it is refused")
+        assert 'env[name="A"].value: expected string' in _condition(api, namespace, "Stalled")["message"]
+        assert _is_ready(api, namespace), "what ran before goes on"
+        overlay["spec"]["terminationGracePeriodSeconds"] = 1
+        api.merge("inferenceservices", namespace, "s", {"spec": {"podTemplate": overlay}})
+        eventually(lambda: _condition(api, namespace, "Ready").get("reason") == "InvalidSpec", "it is reserved")
+        assert "spec.drain.timeoutSeconds" in _condition(api, namespace, "Ready")["message"]
+
+
 def test_deleting_a_service_takes_its_children_along(api: Api, namespace: str, start: Start) -> None:
     operator = start().ready()
     with Fleet(api, namespace):

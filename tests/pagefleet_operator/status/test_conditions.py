@@ -207,3 +207,10 @@ def test_what_is_free_on_the_nodes_is_in_the_message_of_a_pod_that_waits() -> No
     found = condition(status(seen, 1), "Ready")
     assert found is not None
     assert found.message == "b: full; it needs 2 nvidia.com/gpu: 1 free on the node with most left, 1 of 8 on all nodes"
+
+
+def test_warnings_end_what_ready_says_in_any_state() -> None:
+    for seen in (observed(pod("a")), observed(sick(Reason.STARTING))):
+        found = condition(status(seen, 1, warnings=("the template is loose", "no revision")), "Ready")
+        assert found is not None
+        assert found.message.endswith("; the template is loose; no revision")

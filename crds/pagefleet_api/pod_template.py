@@ -1,0 +1,219 @@
+"""`spec.podTemplate`: an overlay on the pod template, merged as the API server merges a strategic merge patch.
+
+Here is what may be in one; `pagefleet_operator.render.overlay` merges. The API server keeps it as it is given: its
+schema would be the whole of a pod's.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, WithJsonSchema
+
+from pagefleet_api import labels
+
+Overlay = Mapping[str, Any]
+
+DIRECTIVE = "$patch"
+RETAIN = "$retainKeys"
+REPLACE, DELETE = "replace", "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a field is merged: a list by `key` (without one it is replaced as a whole), a map field by field."""
+
+    key: str | None = None
+    fields: "Mapping[str, Shape]" = field(default_factory=dict)
+
+    def of(self, name: str) -> "Shape":
+        """The shape of a field."""
+        return self.fields.get(name, PLAIN)
+
+
+PLAIN = Shape()
+_CONTAINERS = Shape(
+    "name",
+    {
+        "ports": Shape("containerPort"),
+        "env": Shape("name"),
+        "volumeMounts": Shape("mountPath"),
+        "volumeDevices": Shape("devicePath"),
+    },
+)
+TEMPLATE = Shape(
+    fields={
+        "spec": Shape(
+            fields={
+                "containers": _CONTAINERS,
+                "initContainers": _CONTAINERS,
+                "volumes": Shape("name"),
+                "imagePullSecrets": Shape("name"),
+                "hostAliases": Shape("ip"),
+                "topologySpreadConstraints": Shape("topologyKey"),
+                "schedulingGates": Shape("name"),
+                "resourceClaims": Shape("name"),
+            }
+        )
+    }
+)
+"""Source: `patchMergeKey` and `patchStrategy` in k8s.io/api/core/v1/types.go (v0.34)."""
+
+_POD_RESERVED = {
+    "terminationGracePeriodSeconds": "spec.drain.timeoutSeconds says how long a pod may take to end",
+    "restartPolicy": "a Deployment's pods are always started again",
+    "serviceAccount": "serviceAccountName is its name today",
+}
+_ENGINE_RESERVED = {
+    "image": "spec.engine.image says it",
+    "command": "the image says it",
+    "args": "the fields of spec.engine say them",
+    "resources": "spec.resources says them",
+    "ports": "the Service and the probes rely on them",
+    "lifecycle": "the drain relies on it; spec.drain has its time",
+    "envFrom": "it holds the API keys of spec.engine.apiKeysSecretRef; name each variable in env",
+}
+_PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
+_PROBE_TIMES = frozenset(
+    {"initialDelaySeconds", "periodSeconds", "timeoutSeconds", "successThreshold", "failureThreshold"}
+)
+_OWN_LABELS = frozenset({labels.MANAGED_BY, labels.NAME, labels.INSTANCE, "pod-template-hash"})
+_OWN_PREFIX = f"{labels.GROUP}/"
+_NEVER_REPLACED = ("containers", "initContainers", "volumes")
+_NEVER_REPLACED_IN_ENGINE = ("env", "volumeMounts")
+
+
+def checked(overlay: dict[str, Any]) -> dict[str, Any]:
+    """`overlay` as it is; ValueError with its first fault, which names the field and the way out."""
+    fault = next(_faults(overlay), None)
+    if fault is not None:
+        raise ValueError(fault)
+    return overlay
+
+
+PodTemplate = Annotated[
+    dict[str, Any],
+    AfterValidator(checked),
+    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
+]
+
+
+def _faults(overlay: Overlay) -> Iterator[str]:
+    for name in overlay:
+        if name not in {"metadata", "spec"}:
+            yield f"{name} cannot be set: a pod template has metadata and spec"
+    for name in overlay:
+        if not isinstance(overlay[name], Mapping):
+            yield f"{name} must be an object"
+    yield from _form(overlay, TEMPLATE, "")
+    yield from _metadata(overlay.get("metadata", {}))
+    yield from _spec(overlay.get("spec", {}))
+
+
+def _form(value: Any, shape: Shape, path: str) -> Iterator[str]:
+    """What makes it no patch: directives that there are not, items of a merged list without their key."""
+    if shape.key is not None and value is not None:
+        yield from _merged_list(value, shape, path)
+    elif isinstance(value, Mapping):
+        yield from _directives(value, path)
+        for name, part in value.items():
+            yield from _form(part, shape.of(name), f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _form(item, PLAIN, f"{path}[{index}]")
+
+
+def _directives(value: Overlay, path: str) -> Iterator[str]:
+    where = path or "the template"
+    for name in value:
+        if name.startswith("$") and name not in {DIRECTIVE, RETAIN}:
+            yield f"{where}: {name} is not supported; use {DIRECTIVE} or {RETAIN}"
+    if value.get(DIRECTIVE, REPLACE) not in {REPLACE, DELETE}:
+        yield f"{where}: {DIRECTIVE}: {value[DIRECTIVE]} is none; use {REPLACE} or {DELETE}"
+    kept = value.get(RETAIN, list(value))
+    if not isinstance(kept, list):
+        yield f"{where}: {RETAIN} must be a list of names"
+    else:
+        lost = [name for name, part in value.items() if not name.startswith("$") and part is not None]
+        yield from (f"{where}: {name} is set and not in {RETAIN}; add it there" for name in lost if name not in kept)
+
+
+def _merged_list(value: Any, shape: Shape, path: str) -> Iterator[str]:
+    if not isinstance(value, list):
+        yield f"{path} must be a list"
+    for index, item in enumerate(value):
+        here = f"{path}[{index}]"
+        if not isinstance(item, Mapping):
+            yield f"{here} must be an object"
+        elif shape.key not in item and item.get(DIRECTIVE) != REPLACE:
+            yield f"{here} has no {shape.key}, by which this list is merged"
+        else:
+            yield from _form(item, Shape(fields=shape.fields), here)
+
+
+def _metadata(metadata: Overlay) -> Iterator[str]:
+    for name, value in metadata.items():
+        if name not in {"labels", "annotations"}:
+            yield f"metadata.{name} cannot be set: labels and annotations can"
+        elif not isinstance(value, Mapping):
+            yield f"metadata.{name} must be an object"
+        else:
+            yield from (fault for key, text in value.items() if (fault := _mark(f"metadata.{name}", key, text)))
+
+
+def _mark(path: str, key: str, text: Any) -> str | None:
+    """What is wrong with one label or annotation."""
+    if key.startswith("$"):
+        return f"{path} cannot take {key}: the operator's own are in it"
+    if key.startswith(_OWN_PREFIX) or key in _OWN_LABELS or key == labels.DELETION_COST:
+        return f"{path}.{key} is the operator's own; choose another name"
+    if text is not None and not isinstance(text, str):
+        return f"{path}.{key} must be a string, but it is {text!r}; put it in quotes"
+    return None
+
+
+def _spec(spec: Overlay) -> Iterator[str]:
+    yield from _whole(spec, "spec")
+    for name, instead in _POD_RESERVED.items():
+        if name in spec:
+            yield f"spec.{name} cannot be set here: {instead}"
+    for name in _NEVER_REPLACED:
+        yield from _whole_list(spec, name, f"spec.{name}")
+    for index, item in enumerate(spec.get("containers") or ()):
+        if item.get("name") == labels.CONTAINER:
+            yield from _engine(item, f"spec.containers[{index}]")
+
+
+def _engine(container: Overlay, path: str) -> Iterator[str]:
+    yield from _whole(container, path)
+    for name, instead in _ENGINE_RESERVED.items():
+        if name in container:
+            yield f"{path}.{name} of the container {labels.CONTAINER} cannot be set here: {instead}"
+    for name in _NEVER_REPLACED_IN_ENGINE:
+        yield from _whole_list(container, name, f"{path}.{name}")
+    for name in _PROBES:
+        if name in container:
+            yield from _probe(container[name], f"{path}.{name}")
+    for item in container.get("env") or ():
+        if str(item.get("name")).startswith("PAGEFLEET_"):
+            yield f"{path}.env: {item['name']} is the operator's own; names that start with PAGEFLEET_ are"
+
+
+def _probe(probe: Any, path: str) -> Iterator[str]:
+    others = sorted(set(probe) - _PROBE_TIMES) if isinstance(probe, Mapping) else ["null"]
+    if others:
+        yield f"{path} takes {', '.join(sorted(_PROBE_TIMES))} alone, not {', '.join(others)}"
+
+
+def _whole(value: Overlay, path: str) -> Iterator[str]:
+    for name in (DIRECTIVE, RETAIN):
+        if name in value:
+            yield f"{path} cannot take {name}: the operator's own fields are in it"
+
+
+def _whole_list(value: Overlay, name: str, path: str) -> Iterator[str]:
+    """A list that the operator's own items are in."""
+    if name in value and value[name] is None:
+        yield f"{path} cannot be null: the operator's own items are in it; delete one by `{DIRECTIVE}: {DELETE}`"
+    if any(item.get(DIRECTIVE) == REPLACE for item in value.get(name) or ()):
+        yield f"{path} cannot be replaced: the operator's own items are in it; name each item to change"

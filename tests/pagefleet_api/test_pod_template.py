@@ -1,0 +1,84 @@
+"""What may be in spec.podTemplate, and what is refused with the field and the way out."""
+
+from typing import Any
+
+import pytest
+
+from pagefleet_api.service import InferenceService, InvalidService
+
+
+def _parse(template: Any) -> InferenceService:
+    spec = {"model": {"uri": "pkg://m"}, "podTemplate": template}
+    return InferenceService.parse({"metadata": {"namespace": "n", "name": "s", "uid": "u"}, "spec": spec})
+
+
+def _engine(**fields: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "engine", **fields}]}}
+
+
+def _spec(**fields: Any) -> dict[str, Any]:
+    return {"spec": fields}
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {},
+        {"metadata": {"labels": {"team": "a", "old": None}, "annotations": {"x": "1"}}, "spec": {"hostname": "h"}},
+        _engine(env=[{"name": "A", "$patch": "delete"}], startupProbe={"failureThreshold": 9}),
+        _spec(volumes=[{"name": "tmp", "$retainKeys": ["name", "hostPath"], "hostPath": {}, "emptyDir": None}]),
+        _spec(topologySpreadConstraints=[{"$patch": "replace"}], containers=[{"name": "sidecar", "image": "i"}]),
+        _spec(hostAliases=None, tolerations=[{"key": "a"}]),
+    ],
+)  # fmt: skip
+def test_what_does_not_touch_the_operators_own_is_kept_as_it_is(template: Any) -> None:
+    assert _parse(template).spec.pod_template == template
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ([], "spec.podTemplate"),
+        ({"status": {}}, "status cannot be set: a pod template has metadata and spec"),
+        ({"spec": []}, "spec must be an object"),
+        ({"metadata": {"name": "x"}}, "metadata.name cannot be set"),
+        ({"metadata": {"labels": []}}, "metadata.labels must be an object"),
+        ({"metadata": {"labels": {"$patch": "replace"}}}, "metadata.labels cannot take $patch"),
+        ({"metadata": {"labels": {"pagefleet.io/serving": "false"}}}, "labels.pagefleet.io/serving is the operator's"),
+        ({"metadata": {"labels": {"app.kubernetes.io/instance": None}}}, "is the operator's own"),
+        ({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "1"}}}, "is the operator's own"),
+        ({"metadata": {"labels": {"gpus": 4}}}, "metadata.labels.gpus must be a string, but it is 4"),
+        (_spec(terminationGracePeriodSeconds=5), "spec.drain.timeoutSeconds says"),
+        (_spec(restartPolicy="Never"), "spec.restartPolicy cannot be set here"),
+        ({"spec": {"$patch": "replace"}}, "spec cannot take $patch"),
+        (_spec(containers=[{"$patch": "replace"}]), "spec.containers cannot be replaced"),
+        (_spec(volumes=None), "spec.volumes cannot be null"),
+        (_engine(**{"$patch": "delete"}), "spec.containers[0] cannot take $patch"),
+        (_engine(image="x"), "spec.engine.image says it"),
+        (_engine(args=["--model", "x"]), "the fields of spec.engine say them"),
+        (_engine(resources={"limits": {"nvidia.com/gpu": 1}}), "spec.resources says them"),
+        (_engine(envFrom=[]), "spec.engine.apiKeysSecretRef"),
+        (_engine(env=[{"name": "PAGEFLEET_API_KEY_0", "value": "x"}]), "PAGEFLEET_API_KEY_0 is the operator's own"),
+        (_engine(env=[{"$patch": "replace"}]), "spec.containers[0].env cannot be replaced"),
+        (_engine(env=None), "spec.containers[0].env cannot be null"),
+        (_engine(readinessProbe={"httpGet": {"path": "/"}}), "readinessProbe takes failureThreshold"),
+        (_engine(readinessProbe=None), "not null"),
+        (_spec(containers=[{"image": "x"}]), "spec.containers[0] has no name, by which this list is merged"),
+        (_spec(containers={}), "spec.containers must be a list"),
+        (_spec(volumes=["tmp"]), "spec.volumes[0] must be an object"),
+        (_engine(volumeMounts=[{"name": "x"}]), "spec.containers[0].volumeMounts[0] has no mountPath"),
+        (_spec(securityContext={"$patch": "merge"}), "spec.securityContext: $patch: merge is none"),
+        (_spec(**{"$setElementOrder/containers": []}), "$setElementOrder/containers is not supported"),
+        (_spec(tolerations=[{"$patch": "keep"}]), "spec.tolerations[0]: $patch: keep is none"),
+        (_spec(volumes=[{"name": "tmp", "$retainKeys": "name"}]), "$retainKeys must be a list"),
+        (
+            _spec(volumes=[{"name": "tmp", "$retainKeys": ["name"], "hostPath": {}}]),
+            "spec.volumes[0]: hostPath is set and not in $retainKeys",
+        ),
+    ],
+)
+def test_what_would_break_a_promise_is_refused_by_name(template: Any, words: str) -> None:
+    with pytest.raises(InvalidService) as refusal:
+        _parse(template)
+    assert words in str(refusal.value)
+    assert str(refusal.value).startswith("spec.podTemplate")
