@@ -6,6 +6,7 @@ Pydantic's JSON schema is not the structural schema that Kubernetes asks for: re
 Source: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema
 """
 
+import copy
 from typing import Any
 
 from pydantic import BaseModel
@@ -38,7 +39,7 @@ def structural(model: type[BaseModel]) -> Schema:
 
 def _clean(node: Schema, definitions: dict[str, Schema]) -> Schema:
     node = _resolved(node, definitions)
-    result = {key: value for key, value in node.items() if key not in _DROPPED}
+    result = {key: copy.deepcopy(value) for key, value in node.items() if key not in _DROPPED}
     if node.get("x-server-default"):
         result["default"] = node["default"]
     if "properties" in node:

@@ -22,7 +22,7 @@ FORMS = {
     "file": "file:///.+",
     "pkg": "pkg://[A-Za-z0-9._-]+",
     "pvc": f"pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/{_SEGMENT})*/?",
-    "oci": "oci://[A-Za-z0-9][A-Za-z0-9._:/@-]*[A-Za-z0-9]",
+    "oci": f"oci://[A-Za-z0-9][A-Za-z0-9._:/@-]*[A-Za-z0-9](#{_SEGMENT}(/{_SEGMENT})*)?",
 }
 """A regular expression for each scheme, with backslashes as CEL's string literals want them."""
 
@@ -60,7 +60,8 @@ def parse(text: str) -> ModelUri:
 
 MESSAGE = (
     "give hf://ORG/NAME, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, http(s)://HOST/PATH, "
-    "pvc://CLAIM/PATH, oci://IMAGE, file:///PATH in the engine's image or pkg://PACKAGE in it, without .. in the path"
+    "pvc://CLAIM/PATH, oci://IMAGE#FOLDER, file:///PATH in the engine's image or pkg://PACKAGE in it, without .. in "
+    "the path"
 )
 
 

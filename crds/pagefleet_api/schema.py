@@ -100,6 +100,13 @@ class Within:
 Seconds = Annotated[int, Field(ge=0, le=86_400)]
 Name = Annotated[str, Field(min_length=1, max_length=253)]
 
+
+class SecretName(Model):
+    """A Secret in the service's namespace."""
+
+    name: Name = Field(description="Name of the Secret.")
+
+
 AUTO = "Auto"
 Share = Annotated[
     str,

@@ -11,33 +11,28 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from pagefleet_api import gpus, labels
 from pagefleet_api.gpus import Device, Gpu, Parallelism
+from pagefleet_api.model_source import ModelSource
 from pagefleet_api.pod_template import PodTemplate
 from pagefleet_api.scaling import Autoscaling
-from pagefleet_api.schema import AUTO, SERVER_DEFAULT, Model, Name, Quantity, Seconds, Share, Text, Within, rules
+from pagefleet_api.schema import (
+    AUTO,
+    SERVER_DEFAULT,
+    Model,
+    Name,
+    Quantity,
+    Seconds,
+    SecretName,
+    Share,
+    Text,
+    Within,
+    rules,
+)
 
 CacheSize = Annotated[Text, Within("engine.kvCache.size", least="1Mi", most="1Pi")]
 
 
 class InvalidService(ValueError):
     """An object that is not a usable InferenceService; the text names each field and what it takes."""
-
-
-class ModelSource(Model):
-    """Where the weights come from."""
-
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            (
-                "self.uri.matches('^(pkg://[A-Za-z0-9._-]+|file:///.+)$')",
-                "model.uri must be pkg://PACKAGE (a model file in a Python package of the image) or file:///PATH "
-                "(a path in the image); other schemes are not available in this version",
-            )
-        )
-    )
-    uri: str = Field(min_length=1, max_length=2048, description="pkg://PACKAGE or file:///PATH in the image.")
-    served_name: str | None = Field(
-        None, min_length=1, max_length=253, description="The name that clients use. Default: the service's name."
-    )
 
 
 class KvCache(Model):
@@ -59,12 +54,6 @@ class ChatTemplate(Model):
     """A Jinja chat template to use in place of the model's own."""
 
     config_map_key_ref: KeyRef
-
-
-class SecretName(Model):
-    """A Secret in the service's namespace."""
-
-    name: Name = Field(description="Name of the Secret.")
 
 
 class Runtime(StrEnum):

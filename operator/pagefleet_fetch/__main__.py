@@ -41,6 +41,8 @@ def main(argv: Sequence[str]) -> int:
         record = fetch(request)
     except FetchError as error:
         message = " ".join(str(error).split())
+        if options.error_file is not None:
+            Path(options.error_file).write_text(message, encoding="utf-8")
         logging.getLogger(__name__).error("fetch_failed", extra={"error": message, "kind": type(error).__name__})
         print(message, file=sys.stderr, flush=True)
         return EXIT_STATUS[type(error)]
@@ -80,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--in-use", action="append", default=[], metavar="NAME", help="a folder beside DIR that must stay; repeatable"
     )
+    result.add_argument("--error-file", metavar="FILE", help="also write the failure there, for the kubelet to tell")
     result.add_argument("--parallel", type=int, default=8, help="files at a time (default %(default)s)")
     result.add_argument(
         "--attempts",

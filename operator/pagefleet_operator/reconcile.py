@@ -157,6 +157,7 @@ class Reconciler:
             replicas=replicas.deployment_replicas,
             wanted=wanted,
             image=render.pinned_image(service, live, self._settings.engine_image),
+            fetch_image=render.pinned_fetch_image(service, live, self._settings.fetch_image),
             max_surge=surge.max_surge,
             max_unavailable=surge.max_unavailable,
         )

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _ENVIRONMENT_PREFIX = "PAGEFLEET_"
 DEFAULT_ENGINE_IMAGE = "pagefleet-engine:latest"
+DEFAULT_FETCH_IMAGE = "pagefleet-control:latest"
 
 
 class Address(NamedTuple):
@@ -58,6 +59,7 @@ class Settings:
     """How one operator process runs. An empty `namespaces` means the whole cluster."""
 
     engine_image: str = DEFAULT_ENGINE_IMAGE
+    fetch_image: str = DEFAULT_FETCH_IMAGE
     namespaces: tuple[str, ...] = ()
     listen: Address = DEFAULT_LISTEN
     lease_namespace: str = "default"
@@ -84,6 +86,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
     host, port = options.listen
     return Settings(
         engine_image=options.engine_image,
+        fetch_image=options.fetch_image,
         namespaces=tuple(dict.fromkeys(options.namespace or _words(environment.get("PAGEFLEET_NAMESPACE", "")))),
         listen=Address(host, port),
         lease_namespace=options.lease_namespace,
@@ -104,12 +107,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     result.add_argument("--version", action="version", version=f"pagefleet {own_version()}")
-    result.add_argument(
-        "--engine-image",
-        metavar="IMAGE",
-        default=default("ENGINE_IMAGE", DEFAULT_ENGINE_IMAGE),
-        help="image of services that name none (default %(default)s)",
-    )
+    _add_image_flags(result, default)
     result.add_argument(
         "--namespace",
         metavar="NAME",
@@ -131,6 +129,21 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         help="one JSON object a line, or text for a terminal (default %(default)s)",
     )
     return result
+
+
+def _add_image_flags(result: argparse.ArgumentParser, default: Callable[[str, str], str]) -> None:
+    result.add_argument(
+        "--engine-image",
+        metavar="IMAGE",
+        default=default("ENGINE_IMAGE", DEFAULT_ENGINE_IMAGE),
+        help="image of services that name none (default %(default)s)",
+    )
+    result.add_argument(
+        "--fetch-image",
+        metavar="IMAGE",
+        default=default("FETCH_IMAGE", DEFAULT_FETCH_IMAGE),
+        help="image that downloads models: this program's own (default %(default)s)",
+    )
 
 
 def _add_lease_flags(

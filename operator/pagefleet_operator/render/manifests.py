@@ -8,6 +8,7 @@ from typing import Any
 from pagefleet_api import labels
 from pagefleet_api.service import InferenceService
 from pagefleet_operator.render import pod
+from pagefleet_operator.render.model import fetches_in_pod
 
 Manifest = dict[str, Any]
 
@@ -17,6 +18,8 @@ ENGINE_DIGEST = "pagefleet.io/engine-digest"
 """Annotation on the Deployment: digest of all that the user says about the pods."""
 ENGINE_IMAGE = "pagefleet.io/engine-image"
 """Annotation on the Deployment: the image it was rendered with; it stays while the digest does."""
+FETCH_IMAGE = "pagefleet.io/fetch-image"
+"""The same for the image that downloads the model in each pod."""
 _DIGEST_LENGTH = 16
 _BUDGET_FROM = 2
 """Wanted pods from which on there is a budget: one that keeps the only pod would hold its node for ever."""
@@ -29,12 +32,14 @@ class Choices:
     replicas: pods that the Deployment should have, draining ones among them.
     wanted: pods that should serve.
     image: of the engine; see `pinned_image`.
+    fetch_image: of what downloads models; see `pinned_fetch_image`.
     max_surge, max_unavailable: for the rolling update; a number of pods or a percentage.
     """
 
     replicas: int
     wanted: int
     image: str
+    fetch_image: str
     max_surge: int | str
     max_unavailable: int | str
 
@@ -100,6 +105,7 @@ def deployment(service: InferenceService, choices: Choices) -> Manifest:
         GENERATION: str(service.generation),
         ENGINE_DIGEST: engine_digest(service),
         ENGINE_IMAGE: choices.image,
+        **({FETCH_IMAGE: choices.fetch_image} if fetches_in_pod(service.spec.model) else {}),
     }
     return {
         "apiVersion": "apps/v1",
@@ -114,7 +120,7 @@ def deployment(service: InferenceService, choices: Choices) -> Manifest:
             },
             "progressDeadlineSeconds": service.spec.rollout.progress_deadline_seconds,
             "revisionHistoryLimit": 3,
-            "template": pod.template(service, choices.image),
+            "template": pod.template(service, choices.image, choices.fetch_image),
         },
     }
 
@@ -127,10 +133,17 @@ def pinned_image(service: InferenceService, live: Mapping[str, Any] | None, defa
     """
     if service.spec.engine.image is not None:
         return service.spec.engine.image
+    return _kept(service, live, ENGINE_IMAGE) or default_image
+
+
+def pinned_fetch_image(service: InferenceService, live: Mapping[str, Any] | None, default_image: str) -> str:
+    """The image with which the live Deployment's pods download their model, else the operator's own, likewise."""
+    return _kept(service, live, FETCH_IMAGE) or default_image
+
+
+def _kept(service: InferenceService, live: Mapping[str, Any] | None, annotation: str) -> str | None:
     notes = ((live or {}).get("metadata") or {}).get("annotations") or {}
-    if notes.get(ENGINE_DIGEST) == engine_digest(service):
-        return notes.get(ENGINE_IMAGE) or default_image
-    return default_image
+    return notes.get(annotation) if notes.get(ENGINE_DIGEST) == engine_digest(service) else None
 
 
 def engine_digest(service: InferenceService) -> str:

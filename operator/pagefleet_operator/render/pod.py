@@ -10,6 +10,8 @@ from pagefleet_api.launch import Launch
 from pagefleet_api.service import InferenceService, Spec
 from pagefleet_operator.render import gpus
 from pagefleet_operator.render.drain import leaving
+from pagefleet_operator.render.model import ModelPlace, model_place
+from pagefleet_operator.render.model import warnings as model_warnings
 from pagefleet_operator.render.overlay import merged
 from pagefleet_operator.render.pod_security import loosened
 from pagefleet_operator.render.server_defaults import with_server_defaults
@@ -26,9 +28,9 @@ _TEMPLATE_FILE = "template.jinja"
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 
-def template(service: InferenceService, image: str) -> Part:
+def template(service: InferenceService, image: str, fetch_image: str) -> Part:
     """Template of every pod of a service, with what the user laid over it."""
-    own, overlay = _own_template(service, image), service.spec.pod_template
+    own, overlay = _own_template(service, image, fetch_image), service.spec.pod_template
     if overlay is None:
         return own
     whole: Part = with_server_defaults(merged(own, overlay))
@@ -40,21 +42,25 @@ def template(service: InferenceService, image: str) -> Part:
 
 def warnings(service: InferenceService) -> tuple[str, ...]:
     """What a user should know of the pods that they asked for."""
+    return (*model_warnings(service.spec.model), *_security_warnings(service))
+
+
+def _security_warnings(service: InferenceService) -> tuple[str, ...]:
     if service.spec.pod_template is None:
         return ()
-    found = loosened(template(service, image=""))
+    found = loosened(template(service, image="", fetch_image=""))
     words = f"spec.podTemplate is outside the restricted Pod Security Standard: {', '.join(found)}"
     return (words,) if found else ()
 
 
-def _own_template(service: InferenceService, image: str) -> Part:
+def _own_template(service: InferenceService, image: str, fetch_image: str) -> Part:
     """The operator's.
 
     The serving label is here and not in the Deployment's selector, so flipping it on one pod takes that pod out
     of the Service while its ReplicaSet keeps it. Nothing is requested of a node but what the user asks for:
     the weights' size is not known here, and a guess would be wrong in one direction or the other.
     """
-    spec = service.spec
+    spec, place = service.spec, model_place(service.spec, fetch_image)
     return {
         "metadata": {"labels": {**labels.common(service.name), labels.SERVING: labels.SERVING_TRUE}},
         "spec": {
@@ -77,18 +83,19 @@ def _own_template(service: InferenceService, image: str) -> Part:
                     "labelSelector": {"matchLabels": labels.selector(service.name)},
                 }
             ],
-            "containers": [_container(service, image)],
-            "volumes": [{"name": "tmp", "emptyDir": {}}, *gpus.volumes(spec), *_template_volumes(spec)],
+            **({"initContainers": list(place.init_containers)} if place.init_containers else {}),
+            "containers": [_container(service, image, place)],
+            "volumes": [{"name": "tmp", "emptyDir": {}}, *gpus.volumes(spec), *_template_volumes(spec), *place.volumes],
         },
     }
 
 
-def launch(service: InferenceService) -> Launch:
+def launch(service: InferenceService, place: ModelPlace) -> Launch:
     """How the engine in each pod is started."""
     spec = service.spec
     size = spec.engine.kv_cache.size
     return Launch(
-        model=spec.model.uri,
+        model=place.uri,
         served_model_name=service.served_name,
         device=spec.engine.device.value,
         dtype=spec.engine.dtype,
@@ -107,18 +114,18 @@ def launch(service: InferenceService) -> Launch:
     )
 
 
-def _container(service: InferenceService, image: str) -> Part:
+def _container(service: InferenceService, image: str, place: ModelPlace) -> Part:
     spec = service.spec
     return {
         "name": labels.CONTAINER,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "args": launch(service).argv(),
+        "args": launch(service, place).argv(),
         "ports": [
             {"name": labels.PORT_NAME, "containerPort": labels.ENGINE_PORT, "protocol": "TCP"},
             {"name": labels.ADMIN_PORT_NAME, "containerPort": labels.ADMIN_PORT, "protocol": "TCP"},
         ],
-        **_environment(spec),
+        **_environment(spec, place),
         **_api_keys(spec),
         **_resources(spec),
         "startupProbe": _probe("/readyz", period_s=1, timeout_s=5, failures=_START_LIMIT_S),
@@ -131,7 +138,12 @@ def _container(service: InferenceService, image: str) -> Part:
             "capabilities": {"drop": ["ALL"]},
         },
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [{"name": "tmp", "mountPath": _TMP}, *gpus.mounts(spec), *_template_mounts(spec)],
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": _TMP},
+            *gpus.mounts(spec),
+            *_template_mounts(spec),
+            *place.mounts,
+        ],
     }
 
 
@@ -144,8 +156,8 @@ def _probe(path: str, *, period_s: int, timeout_s: int, failures: int) -> Part:
     }
 
 
-def _environment(spec: Spec) -> Part:
-    variables = gpus.environment(spec)
+def _environment(spec: Spec, place: ModelPlace) -> Part:
+    variables = [*gpus.environment(spec), *place.env]
     return {"env": variables} if variables else {}
 
 

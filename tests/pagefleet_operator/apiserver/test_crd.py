@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from tests.pagefleet_api.test_model_source import REFUSED
+from tests.pagefleet_api.test_model_uri import GOOD
 from tests.pagefleet_operator.apiserver.api import Api, ApiRefusal, Json
 from tests.pagefleet_operator.apiserver.operators import EXAMPLES, example, service
 
@@ -50,7 +52,6 @@ def test_an_unknown_field_is_pruned_otherwise(api: Api, namespace: str) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        ("model.uri", "hf://org/name", "model.uri must be pkg://PACKAGE"),
         ("resources.gpu", {"count": 1}, "engine.device: cpu takes no GPU"),
         ("engine", {"device": "cuda", "parallelism": {"tensor": 0}}, "engine.parallelism.tensor"),
         ("resources.gpu", {"resourceName": "gpu"}, "resources.gpu.resourceName"),
@@ -88,6 +89,19 @@ def test_a_wrong_value_is_refused_with_the_field_and_the_way_out(
         api.create("inferenceservices", _with(namespace, path, value))
     assert refusal.value.status == 422
     assert words in str(refusal.value)
+
+
+@pytest.mark.parametrize(("model", "words"), REFUSED)
+def test_a_model_that_cannot_be_had_is_refused(api: Api, namespace: str, model: Json, words: str) -> None:
+    with pytest.raises(ApiRefusal) as refusal:
+        api.create("inferenceservices", _with(namespace, "model", model))
+    assert refusal.value.status == 422
+    assert words in str(refusal.value)
+
+
+@pytest.mark.parametrize("uri", GOOD)
+def test_every_form_of_a_models_uri_is_accepted(api: Api, namespace: str, uri: str) -> None:
+    api.create("inferenceservices", _with(namespace, "model.uri", uri), strict=True)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tests.pagefleet_operator.apiserver.overlays import OVERLAYS, REFUSED
 
 pytestmark = pytest.mark.apiserver
 
-_CHOICES = render.Choices(replicas=0, wanted=0, image="engine:1", max_surge=1, max_unavailable=0)
+_CHOICES = render.Choices(replicas=0, wanted=0, image="engine:1", fetch_image="f", max_surge=1, max_unavailable=0)
 _ENGINE = {
     "device": "cuda",
     "parallelism": {"tensor": 2},

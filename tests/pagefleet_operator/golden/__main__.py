@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
 GOLDEN = Path(__file__).parent
 IMAGE = "registry.example/pagefleet-engine:1.0"
+FETCH_IMAGE = "registry.example/pagefleet-control:1.0"
 
 
 def rendered(example: Path) -> dict[str, str]:
@@ -25,6 +26,7 @@ def rendered(example: Path) -> dict[str, str]:
         replicas=wanted,
         wanted=wanted,
         image=render.pinned_image(service, None, IMAGE),
+        fetch_image=render.pinned_fetch_image(service, None, FETCH_IMAGE),
         max_surge=1,
         max_unavailable=0,
     )

@@ -8,7 +8,7 @@ from pagefleet_api.launch import Launch
 from pagefleet_api.service import InferenceService
 from pagefleet_operator import render
 
-_CHOICES = render.Choices(replicas=2, wanted=2, image="engine:1", max_surge=1, max_unavailable=0)
+_CHOICES = render.Choices(replicas=2, wanted=2, image="engine:1", fetch_image="f", max_surge=1, max_unavailable=0)
 
 
 def _pod(engine: dict[str, Any], resources: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pagefleet_operator.render.overlay import merged
 from pagefleet_operator.render.pod_security import loosened
 from tests.pagefleet_operator.apiserver.overlays import OVERLAYS
 
-_CHOICES = render.Choices(replicas=2, wanted=2, image="engine:1", max_surge=1, max_unavailable=0)
+_CHOICES = render.Choices(replicas=2, wanted=2, image="engine:1", fetch_image="f", max_surge=1, max_unavailable=0)
 _ENGINE = {"device": "cuda", "parallelism": {"tensor": 2}, "apiKeysSecretRef": {"name": "keys"}}
 _OWN = ("name", "image", "args", "resources", "ports", "envFrom", "lifecycle")
 

@@ -14,7 +14,7 @@ from pagefleet_operator import render
 from pagefleet_operator.render.drain import leaving
 from pagefleet_operator.render.manifests import ENGINE_DIGEST, ENGINE_IMAGE
 
-_CHOICES = render.Choices(replicas=2, wanted=2, image="engine:1", max_surge=1, max_unavailable=0)
+_CHOICES = render.Choices(replicas=2, wanted=2, image="engine:1", fetch_image="f", max_surge=1, max_unavailable=0)
 
 
 def _service(name: str = "s", generation: int = 1, **spec: Any) -> InferenceService:
@@ -150,7 +150,7 @@ def test_resources_are_the_users_and_nothing_when_none_are_given() -> None:
 
 
 def _live(service: InferenceService, image: str) -> dict[str, Any]:
-    choices = render.Choices(replicas=1, wanted=1, image=image, max_surge=1, max_unavailable=0)
+    choices = render.Choices(replicas=1, wanted=1, image=image, fetch_image="f", max_surge=1, max_unavailable=0)
     return _deployment(service, choices)
 
 
@@ -190,12 +190,16 @@ def test_an_image_that_somebody_set_on_the_deployment_is_no_pin() -> None:
 
 def test_the_planned_number_is_always_written() -> None:
     for replicas in (0, 1, 5):
-        choices = render.Choices(replicas=replicas, wanted=replicas, image="e", max_surge=1, max_unavailable=0)
+        choices = render.Choices(
+            replicas=replicas, wanted=replicas, image="e", fetch_image="f", max_surge=1, max_unavailable=0
+        )
         assert _deployment(_service(), choices)["spec"]["replicas"] == replicas
 
 
 def _budgets(wanted: int) -> list[dict[str, Any]]:
-    choices = render.Choices(replicas=wanted + 3, wanted=wanted, image="e", max_surge=1, max_unavailable=0)
+    choices = render.Choices(
+        replicas=wanted + 3, wanted=wanted, image="e", fetch_image="f", max_surge=1, max_unavailable=0
+    )
     manifests = render.manifests(_service(), choices)
     return [manifest["spec"] for manifest in manifests if manifest["kind"] == "PodDisruptionBudget"]
 

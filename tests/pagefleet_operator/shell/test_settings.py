@@ -63,8 +63,8 @@ def test_help_explains_every_flag_and_version_is_one_line(capsys: pytest.Capture
             settings.parse([flag], {})
         assert ended.value.code == 0
     text = capsys.readouterr().out
-    for flag in ("--engine-image", "--namespace", "--listen", "--lease-namespace", "--lease-name", "--log-format"):
-        assert flag in text
+    for flag in ("engine-image", "fetch-image", "namespace", "listen", "lease-namespace", "lease-name", "log-format"):
+        assert f"--{flag}" in text
 
 
 def test_importing_the_program_starts_and_reads_nothing() -> None:

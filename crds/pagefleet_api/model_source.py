@@ -1,0 +1,138 @@
+"""Where a service's weights come from, as the resource says it: URI, revision, credentials, cache."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
+
+from pagefleet_api import model_uri
+from pagefleet_api.schema import Model, Name, SecretName, Text, Within, rules
+
+CacheLimit = Annotated[Text, Within("model.cache.limit", least="1Mi")]
+
+_DOWNLOADED = "self.uri.matches('^(hf|s3|gs|az|https?)://')"
+_CHECKED = tuple[str, str]
+
+_URI: _CHECKED = (
+    f"self.uri.matches('{model_uri.CEL_PATTERN}') && !self.uri.matches('/\\\\.\\\\.(/|$)')",
+    f"model.uri: {model_uri.MESSAGE}",
+)
+_REVISION: _CHECKED = (
+    "!has(self.revision) || self.uri.startsWith('hf://')",
+    "model.revision is for hf:// alone; leave it out, and put the version into the path of other URIs",
+)
+_SECRET: _CHECKED = (
+    f"!has(self.secretRef) || {_DOWNLOADED}",
+    "model.secretRef is for models that are downloaded (hf, s3, gs, az, http, https); leave it out: credentials of an "
+    "oci:// registry belong into imagePullSecrets",
+)
+_CACHE: _CHECKED = (
+    f"!has(self.cache) || !has(self.cache.mode) || self.cache.mode == 'None' || {_DOWNLOADED}",
+    "model.cache.mode: PVC is for models that are downloaded (hf, s3, gs, az, http, https); leave model.cache out: "
+    "other schemes have the model at hand",
+)
+_CLAIM: _CHECKED = (
+    "(has(self.mode) && self.mode == 'PVC') == has(self.pvc) && (!has(self.limit) || has(self.pvc))",
+    "model.cache.mode: PVC takes model.cache.pvc, the name of a PersistentVolumeClaim, and maybe model.cache.limit; "
+    "mode None takes neither",
+)
+
+
+def _is_uri(text: str) -> str:
+    model_uri.parse(text)
+    return text
+
+
+class CacheMode(StrEnum):
+    """Where a downloaded model is kept."""
+
+    NONE = "None"
+    PVC = "PVC"
+
+
+class ModelCache(Model):
+    """A place for downloaded models that outlives pods."""
+
+    model_config = ConfigDict(json_schema_extra=rules(_CLAIM))
+    mode: CacheMode = Field(
+        CacheMode.NONE,
+        description="None: each pod downloads the model into its own storage. PVC: a Job downloads it once onto a "
+        "PersistentVolumeClaim before any pod starts, and pods of every service here with that model and claim mount "
+        "it. Default: None.",
+    )
+    pvc: Name | None = Field(
+        None,
+        description="The PersistentVolumeClaim, in the service's namespace; ReadWriteMany where pods run on several "
+        "nodes.",
+    )
+    limit: CacheLimit | None = Field(
+        None,
+        description="What cached models may take in all, for example 500Gi: before a download, models that no service "
+        "uses go, the longest unused first. Default: nothing is removed.",
+    )
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        wanted = self.mode is CacheMode.PVC
+        if wanted != (self.pvc is not None) or (self.limit is not None and not wanted):
+            raise ValueError(_CLAIM[1])
+        return self
+
+
+class ModelSource(Model):
+    """Where the weights come from."""
+
+    model_config = ConfigDict(json_schema_extra=rules(_URI, _REVISION, _SECRET, _CACHE))
+    uri: Annotated[str, AfterValidator(_is_uri)] = Field(
+        min_length=1,
+        max_length=2048,
+        description="hf://ORG/NAME, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, "
+        "http(s)://HOST/PATH, pvc://CLAIM/PATH, oci://IMAGE#FOLDER, file:///PATH in the engine's image, "
+        "pkg://PACKAGE in it.",
+    )
+    revision: str | None = Field(
+        None,
+        min_length=1,
+        max_length=128,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$",
+        description="Commit, tag or branch on the hub; a commit keeps every pod on the same weights. hf:// only.",
+    )
+    served_name: str | None = Field(
+        None, min_length=1, max_length=253, description="The name that clients use. Default: the service's name."
+    )
+    secret_ref: SecretName | None = Field(
+        None,
+        description="Its keys are the environment of the download alone, for example HF_TOKEN, or AWS_ACCESS_KEY_ID "
+        "and AWS_SECRET_ACCESS_KEY.",
+    )
+    cache: ModelCache = Field(default_factory=ModelCache)
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        for refusal in self._refusals():
+            raise ValueError(refusal)
+        return self
+
+    def _refusals(self) -> Iterator[str]:
+        if self.revision is not None and self.location.scheme != "hf":
+            yield _REVISION[1]
+        if self.secret_ref is not None and not self.downloaded:
+            yield _SECRET[1]
+        if self.cache.mode is not CacheMode.NONE and not self.downloaded:
+            yield _CACHE[1]
+
+    @property
+    def location(self) -> model_uri.ModelUri:
+        """The URI in parts."""
+        return model_uri.parse(self.uri)
+
+    @property
+    def downloaded(self) -> bool:
+        """Its files come over the network before the engine starts."""
+        return self.location.scheme in model_uri.DOWNLOADED
+
+    @property
+    def key(self) -> str:
+        """The name of this version of the model in a cache."""
+        return model_uri.key(self.uri, self.revision)

@@ -1,0 +1,102 @@
+"""Where a pod's engine finds its model, and what the pod needs for it to be there."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pagefleet_api.model_source import CacheMode, ModelSource
+from pagefleet_api.service import Spec
+from pagefleet_operator.render.fetcher import fetch_container
+
+Part = dict[str, Any]
+
+MODELS = "/models"
+"""Where models are mounted, read-only for the engine."""
+FETCH_CONTAINER = "fetch-model"
+_VOLUME = "models"
+_FILE = "file://"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPlace:
+    """A model as a container sees it.
+
+    uri: as our own engine takes it. path: its folder or file; None where it is none (in a Python package).
+    volumes, mounts, env, init_containers: what the pod needs for it to be there.
+    """
+
+    uri: str
+    path: str | None
+    volumes: tuple[Part, ...] = ()
+    mounts: tuple[Part, ...] = ()
+    env: tuple[Part, ...] = ()
+    init_containers: tuple[Part, ...] = ()
+
+
+def model_place(spec: Spec, fetch_image: str) -> ModelPlace:
+    """The place of a service's model. `fetch_image` holds what downloads it, where each pod does so by itself."""
+    model = spec.model
+    scheme, rest = model.location
+    if scheme == "pkg":
+        return ModelPlace(uri=model.uri, path=None)
+    if scheme == "file":
+        return ModelPlace(uri=model.uri, path=rest)
+    if scheme == "pvc":
+        claim, _, folder = rest.strip("/").partition("/")
+        return _mounted(_claim(claim), folder)
+    if scheme == "oci":
+        image, _, folder = rest.partition("#")
+        return _mounted({"image": {"reference": image, "pullPolicy": "IfNotPresent"}}, folder)
+    if model.cache.mode is CacheMode.PVC:
+        return _mounted(_claim(model.cache.pvc or ""), _within(model))
+    return _fetched(spec, fetch_image)
+
+
+def fetches_in_pod(model: ModelSource) -> bool:
+    """Each pod downloads the model by itself."""
+    return model.downloaded and model.cache.mode is CacheMode.NONE
+
+
+def warnings(model: ModelSource) -> tuple[str, ...]:
+    """What a user should know of the model that they asked for."""
+    if model.location.scheme != "hf" or model.revision is not None:
+        return ()
+    when = "whenever a pod starts" if fetches_in_pod(model) else "at the first download"
+    return (
+        f"spec.model.revision is absent, so the weights are those of the hub's default branch {when}; give a commit",
+    )
+
+
+def _fetched(spec: Spec, image: str) -> ModelPlace:
+    place = _mounted({"emptyDir": {}}, _within(spec.model))
+    resources = {"requests": dict(spec.resources.requests), "limits": dict(spec.resources.limits)}
+    container = fetch_container(
+        FETCH_CONTAINER,
+        image,
+        spec.model,
+        mounts=({"name": _VOLUME, "mountPath": MODELS}, {"name": "tmp", "mountPath": "/tmp"}),
+        folder=f"{MODELS}/{spec.model.key}",
+        resources={name: values for name, values in resources.items() if values},
+    )
+    return ModelPlace(
+        uri=place.uri, path=place.path, volumes=place.volumes, mounts=place.mounts, init_containers=(container,)
+    )
+
+
+def _mounted(source: Part, folder: str) -> ModelPlace:
+    path = f"{MODELS}/{folder}".rstrip("/")
+    return ModelPlace(
+        uri=f"{_FILE}{path}",
+        path=path,
+        volumes=({"name": _VOLUME, **source},),
+        mounts=({"name": _VOLUME, "mountPath": MODELS, "readOnly": True},),
+    )
+
+
+def _claim(name: str) -> Part:
+    return {"persistentVolumeClaim": {"claimName": name, "readOnly": True}}
+
+
+def _within(model: ModelSource) -> str:
+    """Below the mount: the model's own folder, and its one file where the URI names one."""
+    file = model.location.file
+    return model.key if file is None else f"{model.key}/{file}"

