@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.pagefleet_engine.interpreter import replace_the_language_once
 from tests.pagefleet_engine.torch_tests import one_thread, pytest_ignore_collect
 
 __all__ = ["device", "one_thread", "pytest_ignore_collect"]
@@ -18,6 +19,12 @@ if not Path("/dev/nvidiactl").exists():
 def device() -> str:
     """Where tensors of a kernel test live."""
     return "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
+
+
+@pytest.fixture(autouse=True)
+def interpreter(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("torch") is not None:
+        replace_the_language_once()
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.pagefleet_engine.interpreter import replace_the_language_once
+
 if not Path("/dev/nvidiactl").exists():
     # Triton reads it where a kernel is decorated, so it is set before any test module is imported.
     os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -24,9 +26,14 @@ class _NoEvent:
 
 
 def stand_in_for_a_gpu(patch: pytest.MonkeyPatch) -> None:
-    """What only a GPU has, on the host."""
+    """What only a GPU has, on the host; layers are cut into few programs, each of which takes the interpreter long."""
     import torch
 
+    from pagefleet_engine.kernels import gemv
+
+    replace_the_language_once()
+    cut = gemv.choose
+    patch.setattr(gemv, "choose", lambda *layer, **kind: cut(*layer, **kind)._replace(block_out=64, block_width=64))
     properties = SimpleNamespace(multi_processor_count=2)
     patch.setattr(torch.cuda, "Event", _NoEvent)
     patch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
