@@ -1,7 +1,7 @@
 """`python -m docs.generate`: write the generated pages and tables anew (`make generate`).
 
-docs/resource.md and docs/metrics.md are generated whole; in the chart's README the values table is, between its
-two markers.
+docs/resource.md, docs/metrics.md and docs/runtimes.md are generated whole; in the chart's README the values table is,
+between its two markers.
 """
 
 from pathlib import Path
@@ -9,6 +9,7 @@ from pathlib import Path
 from docs.chart_values import with_values_table
 from docs.metrics_page import metrics_page
 from docs.resource_page import resource_page
+from docs.runtimes_page import runtimes_page
 
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "charts" / "pagefleet"
@@ -19,6 +20,7 @@ def files() -> dict[Path, str]:
     return {
         ROOT / "docs" / "resource.md": resource_page(),
         ROOT / "docs" / "metrics.md": metrics_page(),
+        ROOT / "docs" / "runtimes.md": runtimes_page(),
         CHART / "README.md": with_values_table(
             (CHART / "README.md").read_text(),
             (CHART / "values.yaml").read_text(),

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from e2e.kubectl import Json, Kubectl, Watch
 from pagefleet_api import labels
-from pagefleet_api.load import Load as PodLoad
+from pagefleet_api.load import LoadReport as PodLoad
 
 KIND = f"{labels.PLURAL}.{labels.GROUP}"
 

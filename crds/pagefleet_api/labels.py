@@ -26,6 +26,11 @@ DRAIN_STARTED = "pagefleet.io/drain-started"
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 """Annotation that the ReplicaSet controller reads when it chooses which pod goes."""
 
+RUNTIME = "pagefleet.io/runtime"
+"""Label on pods of engines that are not ours: which one it is. A pod without it has our own."""
+METRICS = "pagefleet.io/metrics"
+"""Annotation on pods of a custom engine: port, path and names of its metrics, as JSON."""
+
 CONTAINER = "engine"
 PORT_NAME = "http"
 SERVICE_PORT = 80

@@ -1,4 +1,4 @@
-"""`/load`: what an engine pod says of itself to scrapers, the drain and the router."""
+"""What an engine pod holds: `/load` of our own engine, and what can be known of any engine."""
 
 from enum import StrEnum
 
@@ -16,14 +16,46 @@ class EngineState(StrEnum):
 
 
 class Load(BaseModel):
-    """One pod's load; `running + waiting` is every request that is accepted and not finished.
+    """What is known of one pod's load. A number that the engine does not tell is absent, never zero."""
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore")
+
+    state: EngineState | None = None
+    """Absent for an engine that knows no drain: it serves whoever reaches it."""
+    running: NonNegativeInt | None = None
+    waiting: NonNegativeInt | None = None
+    max_num_seqs: int | None = Field(None, ge=1)
+    block_size: int | None = Field(None, ge=1)
+    blocks_used: NonNegativeInt | None = None
+    blocks_total: int | None = Field(None, ge=1)
+    queued_prompt_tokens: NonNegativeInt | None = None
+    seconds_since_last_step: NonNegativeFloat | None = None
+    kv_share: float | None = Field(None, ge=0, exclude=True)
+    """Share of the KV cache in use, from an engine that tells this in place of blocks."""
+    reason: str | None = None
+    """Why the pod is not alive although its state may be ready, as `/healthz` says it; None while it is."""
+
+    @property
+    def in_flight(self) -> int | None:
+        """Requests accepted and not finished; None unless both parts are known."""
+        return None if self.running is None or self.waiting is None else self.running + self.waiting
+
+    @property
+    def kv_usage(self) -> float | None:
+        """Share of the KV blocks that requests reference, 0..1."""
+        if self.blocks_used is None or self.blocks_total is None:
+            return self.kv_share
+        return self.blocks_used / self.blocks_total
+
+
+class LoadReport(Load):
+    """`/load` of our own engine, where nothing is absent; `running + waiting` is every request accepted and not
+    finished.
 
     `waiting` counts what the scheduler left without a seat in its latest pass. A request that the
     scheduler has not looked at yet counts as running: it waits for no seat, and a sample taken between
     two passes must not look like a queue.
     """
-
-    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore")
 
     state: EngineState
     running: NonNegativeInt
@@ -34,8 +66,6 @@ class Load(BaseModel):
     blocks_total: int = Field(ge=1)
     queued_prompt_tokens: NonNegativeInt
     seconds_since_last_step: NonNegativeFloat
-    reason: str | None = None
-    """Why the pod is not alive although its state may be ready, as `/healthz` says it; None while it is."""
 
     @property
     def in_flight(self) -> int:

@@ -4,13 +4,13 @@ Only fields that work are here. Defaults that the operator fills in are pydantic
 server must write (`spec.replicas`, since `/scale` needs a value there) is marked `SERVER_DEFAULT`.
 """
 
-from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from pagefleet_api import gpus, labels
-from pagefleet_api.gpus import Device, Gpu, Parallelism
+from pagefleet_api import gpus, labels, runtime_rules
+from pagefleet_api.engine import Engine as Engine
+from pagefleet_api.gpus import Gpu
 from pagefleet_api.model_source import ModelSource
 from pagefleet_api.pod_template import PodTemplate
 from pagefleet_api.scaling import Autoscaling
@@ -18,87 +18,15 @@ from pagefleet_api.schema import (
     AUTO,
     SERVER_DEFAULT,
     Model,
-    Name,
     Quantity,
     Seconds,
-    SecretName,
     Share,
-    Text,
-    Within,
     rules,
 )
-
-CacheSize = Annotated[Text, Within("engine.kvCache.size", least="1Mi", most="1Pi")]
 
 
 class InvalidService(ValueError):
     """An object that is not a usable InferenceService; the text names each field and what it takes."""
-
-
-class KvCache(Model):
-    """The paged KV cache of each pod."""
-
-    size: CacheSize | None = Field(
-        None, description="Memory for keys and values, for example 512Mi. Required when engine.device is cpu."
-    )
-
-
-class KeyRef(Model):
-    """One key of a ConfigMap in the service's namespace."""
-
-    name: Name = Field(description="Name of the ConfigMap.")
-    key: Name = Field(description="Key whose value is the template.")
-
-
-class ChatTemplate(Model):
-    """A Jinja chat template to use in place of the model's own."""
-
-    config_map_key_ref: KeyRef
-
-
-class Runtime(StrEnum):
-    """Engines that this version can run."""
-
-    PAGEFLEET = "pagefleet"
-
-
-class Engine(Model):
-    """The inference server in each pod."""
-
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            (
-                "!has(self.device) || self.device != 'cpu' || (has(self.kvCache) && has(self.kvCache.size))",
-                "engine.kvCache.size is required when engine.device is cpu, for example 512Mi",
-            ),
-        )
-    )
-    runtime: Runtime = Field(Runtime.PAGEFLEET, description="The engine. Default: pagefleet.")
-    image: str | None = Field(
-        None, min_length=1, max_length=1024, description="Image of the engine. Default: the chart's engineImage."
-    )
-    device: Device = Field(
-        Device.AUTO, description="cuda, cpu, or auto: a GPU where the container has one. Default: auto."
-    )
-    dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="Number format of weights and cache; auto measures on a CPU. Default: auto."
-    )
-    max_model_len: int | None = Field(
-        None, ge=16, le=16_777_216, description="Longest prompt plus answer, in tokens. Default: the model's."
-    )
-    max_num_seqs: int = Field(256, ge=1, le=65_536, description="Requests that run at the same time. Default: 256.")
-    max_num_batched_tokens: int | None = Field(
-        None, ge=16, le=1_048_576, description="Tokens computed in one step. Default: 8192, on a CPU 512."
-    )
-    max_queued_requests: int = Field(
-        1024, ge=0, le=1_000_000, description="Requests that may wait; one more is refused with 429. Default: 1024."
-    )
-    kv_cache: KvCache = Field(default_factory=KvCache)
-    parallelism: Parallelism = Field(default_factory=Parallelism)
-    chat_template: ChatTemplate | None = None
-    api_keys_secret_ref: SecretName | None = Field(
-        None, description="Each value of this Secret is an API key; it reaches the engine through its environment."
-    )
 
 
 class Resources(Model):
@@ -146,7 +74,7 @@ class Rollout(Model):
 class Spec(Model):
     """What the user asks for."""
 
-    model_config = ConfigDict(json_schema_extra=rules(*gpus.RULES))
+    model_config = ConfigDict(json_schema_extra=rules(*gpus.RULES, runtime_rules.MODEL_IN_IMAGE))
     model: ModelSource
     engine: Engine = Field(default_factory=Engine)
     resources: Resources = Field(default_factory=Resources)
@@ -175,6 +103,13 @@ class Spec(Model):
     def _gpus_agree(self) -> Self:
         others = {*self.resources.limits, *self.resources.requests}
         refusal = gpus.refusal(self.engine.device, self.engine.parallelism.tensor, self.resources.gpu, others)
+        if refusal is not None:
+            raise ValueError(refusal)
+        return self
+
+    @model_validator(mode="after")
+    def _model_fits_the_runtime(self) -> Self:
+        refusal = runtime_rules.model_refusal(self.model.uri, self.engine.runtime)
         if refusal is not None:
             raise ValueError(refusal)
         return self
@@ -226,7 +161,7 @@ def describe(error: ValidationError, root: str) -> str:
     lines = []
     for problem in error.errors(include_url=False, include_context=False):
         path = ".".join(str(part) for part in (root, *problem["loc"]))
-        told = problem["type"] == "missing" or not problem["loc"]  # of the whole spec: the words name the values
+        told = problem["type"] == "missing" or isinstance(problem["input"], dict)  # of several fields: the words do
         given = "" if told else f" (given: {problem['input']!r})"
         lines.append(f"{path}: {problem['msg']}{given}")
     return "\n".join(lines)

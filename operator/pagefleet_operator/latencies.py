@@ -2,43 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, Self
+from typing import Self
 
-from pagefleet_api.metrics import Engine
 from pagefleet_operator.histogram import Histogram
-
-
-class Text(Protocol):
-    """An engine's `/metrics`, parsed; `Exposition` is one."""
-
-    def total(self, name: str, **labels: str) -> float | None:
-        """Sum over the series of that name with these labels; None when there is none."""
-
-    def histogram(self, family: str, **labels: str) -> Histogram | None:
-        """Sum over a family's series with these labels; None when there is none."""
-
-
-class LatencyNames(NamedTuple):
-    """What one engine calls them on the wire.
-
-    failed: values of the label `outcome` for requests that the engine failed, not their client.
-    """
-
-    ttft: str
-    itl: str
-    requests: str
-    outcome: str
-    failed: tuple[str, ...]
-
-    @property
-    def wanted(self) -> tuple[str, ...]:
-        """Beginnings of the series that `Latencies.read` needs."""
-        return self.ttft, self.itl, self.requests
-
-
-PAGEFLEET = LatencyNames(
-    Engine.TIME_TO_FIRST_TOKEN.name, Engine.INTER_TOKEN_LATENCY.name, Engine.REQUESTS.name, "outcome", ("error",)
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +21,6 @@ class Latencies:
     failed: float | None
     restarts: int = 0
     """The pod's `restarts` then: which of its containers it was."""
-
-    @classmethod
-    def read(cls, text: Text, names: LatencyNames = PAGEFLEET, *, restarts: int = 0) -> Self:
-        """From an engine's `/metrics`."""
-        ended = text.total(names.requests)
-        failures = [text.total(names.requests, **{names.outcome: outcome}) or 0.0 for outcome in names.failed]
-        failed = None if ended is None else sum(failures)
-        return cls(text.histogram(names.ttft), text.histogram(names.itl), ended, failed, restarts)
 
     def minus(self, earlier: Self) -> Self:
         """Since `earlier`, of the same pod; all of it when another container ran then, or its counts began anew."""

@@ -11,11 +11,13 @@ from typing import NamedTuple
 
 from pagefleet_api import labels
 from pagefleet_api.load import Load
+from pagefleet_api.runtimes import Place
 from pagefleet_operator.evidence import Evidence as Evidence
 from pagefleet_operator.evidence import Room as Room
 from pagefleet_operator.evidence import Warned as Warned
 from pagefleet_operator.evidence import extended_requests
 from pagefleet_operator.latencies import Latencies as Latencies
+from pagefleet_operator.places import is_foreign, place_of
 from pagefleet_operator.problems import Body as Body
 from pagefleet_operator.problems import PodProblem as PodProblem
 from pagefleet_operator.problems import condition_of, creating_since, pod_problem
@@ -65,7 +67,7 @@ def format_second(moment: datetime) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One good answer of a pod's `/load`. A failed scrape makes no sample: the last good one ages."""
+    """One good answer of a pod about its load. A failed scrape makes no sample: the last good one ages."""
 
     load: Load
     taken_monotonic_s: float
@@ -105,6 +107,10 @@ class Pod:
     creating: datetime | None = None
     """Since when a node has it while none of its containers runs yet."""
     problem: PodProblem | None = None
+    foreign: bool = False
+    """Its engine is not ours: it knows no drain, and tells its load in its own words."""
+    place: Place | None = None
+    """Where a foreign engine tells its load; None when it tells none."""
 
     @property
     def active(self) -> bool:
@@ -149,6 +155,8 @@ class Pod:
             extended=extended_requests(spec),
             creating=creating_since(status, container),
             problem=None if ready else pod_problem(spec, status, container),
+            foreign=is_foreign(pod_labels),
+            place=place_of(pod_labels, notes),
         )
 
 

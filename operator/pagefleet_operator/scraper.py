@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeVar
@@ -13,10 +13,11 @@ import aiohttp
 from pydantic import ValidationError
 
 from pagefleet_api import labels
-from pagefleet_api.load import Load
-from pagefleet_operator import exposition
+from pagefleet_api.load import Load, LoadReport
+from pagefleet_api.runtimes import TRAITS, Runtime
+from pagefleet_operator import exposition, translation
 from pagefleet_operator.cache import ServiceKey
-from pagefleet_operator.latencies import PAGEFLEET, Latencies
+from pagefleet_operator.latencies import Latencies
 from pagefleet_operator.metrics import Metrics, Operator
 from pagefleet_operator.observed import Pod, Sample
 from pagefleet_operator.settings import Timings
@@ -33,11 +34,11 @@ _METRICS_LIMIT_BYTES = 4 * 2**20
 
 
 def admin_address(pod: Pod) -> str | None:
-    """Base URL of a pod's admin port; None before it has an address."""
+    """Base URL of the port where a pod tells its load; None before it has an address."""
     if pod.ip is None:
         return None
     host = f"[{pod.ip}]" if ":" in pod.ip else pod.ip
-    return f"http://{host}:{labels.ADMIN_PORT}"
+    return f"http://{host}:{labels.ADMIN_PORT if pod.place is None else pod.place.port}"
 
 
 @dataclass(slots=True)
@@ -87,7 +88,7 @@ class Scraper:
 
         latencies: read histograms too, which cost an engine and us a hundred times as much as a sample.
         """
-        wanted = tuple(pod for pod in pods if pod.active and pod.running)
+        wanted = tuple(pod for pod in pods if pod.active and pod.running and _tells(pod))
         watched = self._watched.get(key)
         if watched is None:
             watched = self._watched[key] = _Watched(wanted, interval_s, matters, latencies)
@@ -188,26 +189,39 @@ class Scraper:
             return None
 
     async def _latencies(self, pod: Pod) -> Latencies:
-        status, text = await self._ask("GET", pod, "metrics", _METRICS_LIMIT_BYTES)
-        if status != 200:
-            raise BadAnswer(f"http_{status}")
-        try:
-            found = exposition.parse(text.decode(), PAGEFLEET.wanted)
-        except ValueError as error:
-            raise BadAnswer("malformed") from error
-        return Latencies.read(found, restarts=pod.restarts)
+        names = TRAITS[Runtime.PAGEFLEET].names if pod.place is None else pod.place.names
+        told = await self._exposition(pod, names.timing_prefixes())
+        return translation.latencies(told, names, restarts=pod.restarts)
 
     async def _load(self, pod: Pod) -> Load:
+        if pod.place is not None:
+            names = pod.place.names
+            return translation.load(await self._exposition(pod, names.load_prefixes()), names)
         status, text = await self._ask("GET", pod, "load")
         if status != 200:
             raise BadAnswer(f"http_{status}")
         try:
-            return Load.model_validate_json(text)
+            return LoadReport.model_validate_json(text)
         except ValidationError as error:
             raise BadAnswer("malformed") from error
 
+    async def _exposition(self, pod: Pod, prefixes: Collection[str]) -> exposition.Exposition:
+        path = "metrics" if pod.place is None else pod.place.path.lstrip("/")
+        status, text = await self._ask("GET", pod, path, _METRICS_LIMIT_BYTES)
+        if status != 200:
+            raise BadAnswer(f"http_{status}")
+        try:
+            return exposition.parse(text.decode(), prefixes)
+        except ValueError as error:
+            raise BadAnswer("malformed") from error
+
     async def _tell(self, pod: Pod, verb: str) -> bool:
-        """Twice, as the kept connection may have been closed by the engine a moment ago."""
+        """Twice, as the kept connection may have been closed by the engine a moment ago.
+
+        A foreign engine needs no telling: it knows no drain.
+        """
+        if pod.foreign:
+            return True
         for _ in range(2):
             try:
                 status, _text = await self._ask("POST", pod, verb)
@@ -241,8 +255,12 @@ class Scraper:
         return self._session
 
 
+def _tells(pod: Pod) -> bool:
+    return pod.place is not None or not pod.foreign
+
+
 async def _body(answer: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
-    """The whole body, when it is of a size that an engine of ours would send."""
+    """The whole body, when it is of a size that an engine would send."""
     try:
         await answer.content.readexactly(limit_bytes)
     except asyncio.IncompleteReadError as end:

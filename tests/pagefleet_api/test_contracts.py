@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pagefleet_api import labels, quantity
-from pagefleet_api.load import EngineState, Load
+from pagefleet_api.load import EngineState, LoadReport
 from pagefleet_api.metrics import ENGINE, OPERATOR, VLLM_ALIASES, Engine, Kind
 from pagefleet_api.sizing import KvShape, blocks_for
 
@@ -71,12 +71,12 @@ def test_a_short_name_is_kept() -> None:
     assert labels.common("llama-8b").items() >= labels.selector("llama-8b").items()
 
 
-def load(**changes: object) -> Load:
+def load(**changes: object) -> LoadReport:
     wire: dict[str, object] = {
         "state": "ready", "running": 8, "waiting": 12, "maxNumSeqs": 8, "blockSize": 16,
         "blocksUsed": 30, "blocksTotal": 40, "queuedPromptTokens": 5, "secondsSinceLastStep": 0.1,
     }  # fmt: skip
-    return Load.model_validate(wire | changes)
+    return LoadReport.model_validate(wire | changes)
 
 
 def test_a_load_report_reads_back() -> None:
@@ -84,7 +84,7 @@ def test_a_load_report_reads_back() -> None:
     assert report.state is EngineState.READY
     assert report.in_flight == 20
     assert report.kv_usage == 0.75
-    assert Load.model_validate_json(report.model_dump_json(by_alias=True)) == report
+    assert LoadReport.model_validate_json(report.model_dump_json(by_alias=True)) == report
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_a_deleted_service_says_so() -> None:
     ("spec", "path", "says"),
     [
         ({"model": {}}, "spec.model.uri", "required"),
-        ({"engine": {"dtype": "int3"}}, "spec.engine.dtype", "'auto', 'float32' or 'bfloat16' (given: 'int3')"),
+        ({"engine": {"dtype": "int3"}}, "spec.engine.dtype", "'float16' (given: 'int3')"),
         ({"engine": {"kvCache": {"size": "lots"}}}, "spec.engine.kvCache.size", "512Mi"),
         ({"engine": {"kvCache": {"size": "100m"}}}, "spec.engine.kvCache.size", "at least 1Mi"),
         (

@@ -40,7 +40,7 @@ class AdminEndpoints:
         return JSONResponse(told if ailment is None else {**told, "reason": ailment}, 503)
 
     async def load(self, request: Request) -> Response:
-        """GET /load: `pagefleet_api.load.Load`; 503 until the size of the KV pool is known."""
+        """GET /load: `pagefleet_api.load.LoadReport`; 503 until the size of the KV pool is known."""
         self._check_key(request)
         load = self._host.snapshot().load()
         if load is None:

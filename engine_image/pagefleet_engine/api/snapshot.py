@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pagefleet_api.load import EngineState, Load
+from pagefleet_api.load import EngineState, LoadReport
 from pagefleet_engine.api import health
 from pagefleet_engine.wire import CoreReady, CoreStatus
 
@@ -41,11 +41,11 @@ class Snapshot:
         told_s = self.status.seconds_since_last_step
         return health.step_age_s(told_s=told_s, silent_s=self.silent_s, busy_s=self.busy_s)
 
-    def load(self) -> Load | None:
+    def load(self) -> LoadReport | None:
         """`/load`, or None while the size of the KV pool is not known."""
         if self.ready is None or self.status is None:
             return None
-        return Load(
+        return LoadReport(
             state=self.state,
             running=self.running,
             waiting=self.waiting,

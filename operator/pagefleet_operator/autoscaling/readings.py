@@ -1,11 +1,13 @@
 """Demand over a fleet, with what is missing kept apart from what is zero."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pagefleet_api.load import EngineState, Load
 from pagefleet_operator.autoscaling.policy import Policy
 from pagefleet_operator.autoscaling.values import Fleet, PodLoad
+
+N = TypeVar("N", int, float)
 
 
 class Demand(NamedTuple):
@@ -99,13 +101,23 @@ def _reading(load: Load, policy: Policy) -> _Reading:
     """The believable parts: no engine holds more requests than its seats and its queue (once more the
     seats, as a request that just came counts before it is placed), nor uses blocks that it has not.
     """
-    seats = max(load.max_num_seqs, policy.max_num_seqs)
+    seats = max(load.max_num_seqs or 0, policy.max_num_seqs)
     limit = policy.max_queued_requests + seats
-    waiting = load.waiting if load.waiting <= limit else None
-    in_flight = load.in_flight if waiting is not None and load.in_flight <= limit + seats else None
-    kv = load.kv_usage if load.blocks_used <= load.blocks_total else None
-    queued = load.queued_prompt_tokens / (load.blocks_total * load.block_size)
-    return _Reading(waiting, in_flight, kv, None if kv is None or waiting is None else kv + queued)
+    waiting = _believed(load.waiting, limit)
+    in_flight = None if waiting is None else _believed(load.in_flight, limit + seats)
+    kv = _believed(load.kv_usage, 1)
+    return _Reading(waiting, in_flight, kv, None if waiting is None else _demand(kv, load))
+
+
+def _believed(value: N | None, most: float) -> N | None:
+    return value if value is not None and value <= most else None
+
+
+def _demand(kv: float | None, load: Load) -> float | None:
+    """With the prompts that wait; an engine that does not tell their tokens has no such demand."""
+    if kv is None or load.queued_prompt_tokens is None or load.blocks_total is None or load.block_size is None:
+        return None
+    return kv + load.queued_prompt_tokens / (load.blocks_total * load.block_size)
 
 
 def _sum(values: list[int | None] | list[float | None]) -> Demand:

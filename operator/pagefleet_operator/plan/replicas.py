@@ -111,7 +111,8 @@ class _View:
         sample = self.fresh(pod)
         if _dead(pod):
             return 0
-        return float("inf") if sample is None else sample.load.in_flight
+        held = None if sample is None else sample.load.in_flight
+        return float("inf") if held is None else held
 
     def idlest_first(self, pod: Pod) -> tuple[bool, float, float, str]:
         """Not able first, then fewest in flight, then newest."""
@@ -211,7 +212,10 @@ def _dead(pod: Pod) -> bool:
 
 
 def _dry(sample: Sample) -> bool:
-    return sample.load.state is EngineState.DRAINING and sample.load.in_flight == 0
+    """Nothing in flight, and nothing new: an engine without a drain of its own tells no state, and only the Service,
+    which leaves it out, keeps requests away.
+    """
+    return sample.load.state in (EngineState.DRAINING, None) and sample.load.in_flight == 0
 
 
 def _without_start(draining: list[Pod], drains: tuple[Drain, ...], view: _View) -> list[Drain]:
@@ -254,7 +258,8 @@ def _holds(drain: Drain, view: _View) -> str:
     if drain.deletion_cost <= LEAVING_COST:
         return "not ready"
     sample = view.fresh(drain.pod)
-    return "load unknown" if sample is None else f"{sample.load.in_flight} in flight"
+    held = None if sample is None else sample.load.in_flight
+    return "load unknown" if held is None else f"{held} in flight"
 
 
 def _end(release: Release) -> News:

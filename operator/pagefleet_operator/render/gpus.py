@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from pagefleet_api.runtimes import Runtime
 from pagefleet_api.service import Spec
 
 Part = dict[str, Any]
@@ -23,14 +24,14 @@ def environment(spec: Spec) -> list[Part]:
     """NVLink multicast stays off where GPUs talk to each other: a process that dies in it can leave the host's switch
     unusable for everybody there. Our engine sets the same by itself.
     """
-    return [{"name": "NCCL_NVLS_ENABLE", "value": "0"}] if _shares(spec) else []
+    return [{"name": "NCCL_NVLS_ENABLE", "value": "0"}] if spec.gpu_count > 1 else []
 
 
 def volumes(spec: Spec) -> list[Part]:
     """Memory that the processes of one pod share; what is used of it counts against the container's memory limit."""
     if not _shares(spec):
         return []
-    size = f"{_SHARED_GIB_PER_GPU * spec.gpu_count}Gi"
+    size = f"{_SHARED_GIB_PER_GPU * max(spec.gpu_count, 1)}Gi"
     return [{"name": _SHARED_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": size}}]
 
 
@@ -40,4 +41,5 @@ def mounts(spec: Spec) -> list[Part]:
 
 
 def _shares(spec: Spec) -> bool:
-    return spec.gpu_count > 1
+    """Several GPUs, or an engine that passes tensors between its processes even with one."""
+    return spec.gpu_count > 1 or spec.engine.runtime is not Runtime.PAGEFLEET

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pagefleet_api.load import EngineState, Load
+from pagefleet_api.load import EngineState, LoadReport
 from pagefleet_api.metrics import ENGINE, VLLM_ALIASES, Engine, Kind
 from pagefleet_engine.api import exposition
 from pagefleet_engine.api.recorder import OUTCOMES, Recorder
@@ -133,7 +133,7 @@ def test_load_says_that_what_is_not_waiting_is_running() -> None:
     load = BUSY.load()
     assert load is not None
     assert (load.running, load.waiting, load.blocks_used, load.blocks_total) == (4, 2, 32, 64)
-    assert Load.model_validate_json(load.model_dump_json(by_alias=True)) == load
+    assert LoadReport.model_validate_json(load.model_dump_json(by_alias=True)) == load
 
 
 def test_load_never_counts_more_waiting_than_open() -> None:

@@ -3,11 +3,14 @@
 from dataclasses import replace
 from math import inf
 
+from pagefleet_api.runtimes import TRAITS, Runtime
 from pagefleet_operator.exposition import parse
 from pagefleet_operator.histogram import Histogram
-from pagefleet_operator.latencies import PAGEFLEET, Latencies, together
+from pagefleet_operator.latencies import Latencies, together
 from pagefleet_operator.observed import Observed, Pod
+from pagefleet_operator.translation import latencies
 
+NAMES = TRAITS[Runtime.PAGEFLEET].names
 TEXT = """
 pagefleet_requests_total{outcome="stop"} 6
 pagefleet_requests_total{outcome="abort"} 2
@@ -24,14 +27,14 @@ def buckets(*counts: float) -> Histogram:
 
 
 def test_clients_that_hung_up_are_no_failures_of_the_engine() -> None:
-    read = Latencies.read(parse(TEXT, PAGEFLEET.wanted), restarts=3)
+    read = latencies(parse(TEXT, NAMES.timing_prefixes()), NAMES, restarts=3)
     assert read.ttft == buckets(6, 8)
     assert read.itl == Histogram((0.1, inf), (90, 100), 0.0)
     assert (read.ended, read.failed, read.error_rate, read.restarts) == (10, 2, 0.2, 3)
 
 
 def test_what_an_engine_does_not_tell_is_not_zero() -> None:
-    read = Latencies.read(parse(""))
+    read = latencies(parse(""), NAMES, restarts=0)
     assert read == Latencies(None, None, None, None)
     assert read.error_rate is None
     assert Latencies(None, None, 0, 0).error_rate is None

@@ -1,8 +1,8 @@
 import pytest
 
-from pagefleet_api.load import EngineState
+from pagefleet_api.load import EngineState, Load
 from pagefleet_api.reasons import EventReason, Reason
-from pagefleet_operator.observed import LEAVING_COST, Observed, PodProblem
+from pagefleet_operator.observed import LEAVING_COST, Observed, PodProblem, Sample
 from pagefleet_operator.plan.replicas import DRAINING_COST, ReplicaPlan, Tell, plan_replicas
 from tests.pagefleet_operator.plan.build import NOW, START, drained, observed, pod, sample
 
@@ -215,3 +215,24 @@ def test_an_idle_engine_that_does_not_know_that_it_drains_is_told_and_not_releas
     restarted = drained("b", 30, ready=True, restarts=1)
     steps = plan(1, observed(pod("a"), restarted, a=sample(1), b=sample(0, restarts=1)))
     assert (steps.release, steps.tell, steps.deployment_replicas) == ((), (Tell(restarted, drain=True),), 2)
+
+
+def test_an_engine_without_a_drain_of_its_own_is_over_when_nothing_is_in_flight() -> None:
+    """It tells no state and stays ready: its label alone keeps requests away."""
+    foreign = drained("a", ready=True, foreign=True)
+    idle, busy = (Sample(Load(running=running, waiting=0), NOW.monotonic_s - 0.5) for running in (0, 2))
+    (release,) = plan_replicas(0, observed(foreign, a=idle), NOW, drain_timeout_s=600).release
+    assert (release.pod.name, release.aborted) == ("a", 0)
+    still = plan_replicas(0, observed(foreign, a=busy), NOW, drain_timeout_s=600)
+    assert (still.release, still.tell, still.draining) == ((), (), 1)
+
+
+def test_an_engine_that_tells_only_half_of_what_it_holds_may_hold_any_number() -> None:
+    foreign = drained("a", ready=True, foreign=True)
+    half = Sample(Load(running=0), NOW.monotonic_s - 0.5)
+    assert plan_replicas(0, observed(foreign, a=half), NOW, drain_timeout_s=600).release == ()
+    (over,) = plan_replicas(0, observed(foreign, a=half), NOW, drain_timeout_s=5).release
+    assert (over.timed_out, over.aborted) == (True, None)
+    serving = pod("b", foreign=True)
+    steps = plan_replicas(0, observed(serving, b=half), NOW, drain_timeout_s=5)
+    assert "load unknown" in steps.events[0].message

@@ -3,11 +3,13 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+from pagefleet_api.runtimes import Runtime, place
 from pagefleet_operator.cache import ServiceKey
 from pagefleet_operator.metrics import Metrics
 from pagefleet_operator.observed import Pod
@@ -101,6 +103,33 @@ async def test_a_good_answer_becomes_a_sample_and_is_reported(bench: Bench) -> N
     sample = bench.scraper.samples(_KEY)["p"]
     assert (sample.load.running, sample.load.kv_usage) == (3, 0.5)
     assert bench.changed[0] == _KEY
+
+
+async def test_a_foreign_engine_is_read_in_its_own_words_and_never_told_to_drain(bench: Bench) -> None:
+    bench.engine.exposition = "vllm:num_requests_running 2\nvllm:num_requests_waiting 1\n" + "other 1\n" * 10_000
+    foreign = replace(_pod(), foreign=True, place=place(Runtime.VLLM))
+    silent = replace(_pod("q"), foreign=True)
+    bench.scraper.watch(_KEY, [foreign, silent], interval_s=0.05, matters=True)
+    await _until(lambda: bench.changed)
+    (sample,) = bench.scraper.samples(_KEY).values()
+    assert (sample.load.in_flight, sample.load.kv_usage, sample.load.state) == (3, None, None)
+    assert await bench.scraper.drain(foreign)
+    assert await bench.scraper.undrain(silent)
+    assert bench.engine.told == []
+
+
+async def test_a_foreign_text_that_cannot_be_read_is_malformed(bench: Bench) -> None:
+    bench.engine.exposition = "vllm:num_requests_running{ 2\n"
+    foreign = replace(_pod(), foreign=True, place=place(Runtime.VLLM))
+    bench.scraper.watch(_KEY, [foreign], interval_s=0.05, matters=True)
+    await _until(lambda: bench.changed)
+    assert bench.scraper.samples(_KEY) == {}
+    assert 'reason="malformed"' in bench.errors()
+
+
+def test_each_pod_is_asked_at_the_port_of_its_engine() -> None:
+    assert admin_address(_pod()) == "http://10.0.0.1:8001"
+    assert admin_address(replace(_pod(), place=place(Runtime.VLLM))) == "http://10.0.0.1:8000"
 
 
 async def test_rounds_go_on_over_one_kept_connection(bench: Bench) -> None:

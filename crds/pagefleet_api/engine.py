@@ -1,0 +1,119 @@
+"""`spec.engine`: the inference server in each pod, as types."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import ConfigDict, Field, JsonValue, model_validator
+
+from pagefleet_api import runtime_rules
+from pagefleet_api.custom_engine import Argument, CustomEngine
+from pagefleet_api.gpus import Device, Parallelism
+from pagefleet_api.runtimes import Runtime
+from pagefleet_api.schema import Model, Name, SecretName, Text, Within, rules
+
+_SHORT: dict[str, JsonValue] = {"maxLength": 16}
+"""For the API server, which bounds the cost of a rule by the longest that a value may be, not by its choices."""
+
+CacheSize = Annotated[Text, Within("engine.kvCache.size", least="1Mi", most="1Pi")]
+Utilization = Annotated[Text, Within("engine.kvCache.memoryUtilization", least="0.05", most="1")]
+
+
+class KvCache(Model):
+    """The paged KV cache of each pod."""
+
+    size: CacheSize | None = Field(
+        None, description="Memory for keys and values, for example 512Mi. Required when engine.device is cpu."
+    )
+    memory_utilization: Utilization | None = Field(
+        None,
+        description='Share of the GPU\'s memory that the engine may use in all, for example "0.85". Default: '
+        "the engine's.",
+    )
+    dtype: Literal["auto", "fp8"] | None = Field(
+        None,
+        description="Number format of keys and values; auto is the model's. Default: auto.",
+        json_schema_extra=_SHORT,
+    )
+    block_size: Literal[1, 8, 16, 32, 64, 128] | None = Field(
+        None, description="Tokens of each block. Default: the engine's."
+    )
+
+
+class KeyRef(Model):
+    """One key of a ConfigMap in the service's namespace."""
+
+    name: Name = Field(description="Name of the ConfigMap.")
+    key: Name = Field(description="Key whose value is the template.")
+
+
+class ChatTemplate(Model):
+    """A Jinja chat template to use in place of the model's own."""
+
+    config_map_key_ref: KeyRef
+
+
+class Engine(Model):
+    """The inference server in each pod."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            (
+                "!has(self.device) || self.device != 'cpu' || (has(self.kvCache) && has(self.kvCache.size)) "
+                "|| (has(self.runtime) && self.runtime == 'custom')",
+                "engine.kvCache.size is required when engine.device is cpu, for example 512Mi",
+            ),
+            *runtime_rules.cel(),
+        )
+    )
+    runtime: Runtime = Field(
+        Runtime.PAGEFLEET,
+        description="The engine; docs/runtimes.md has what each can do. Default: pagefleet.",
+        json_schema_extra=_SHORT,
+    )
+    image: str | None = Field(
+        None,
+        min_length=1,
+        max_length=1024,
+        description="Image of the engine; required for every runtime but pagefleet. Default: the chart's engineImage.",
+    )
+    device: Device = Field(
+        Device.AUTO, description="cuda, cpu, or auto: a GPU where the container has one. Default: auto."
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto",
+        description="Number format of weights and cache; auto measures on a CPU. Default: auto.",
+        json_schema_extra=_SHORT,
+    )
+    quantization: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9][a-z0-9_-]*$",
+        max_length=63,
+        description="The engine's own name of a method that it quantizes the weights by as it loads them.",
+    )
+    max_model_len: int | None = Field(
+        None, ge=16, le=16_777_216, description="Longest prompt plus answer, in tokens. Default: the model's."
+    )
+    max_num_seqs: int = Field(256, ge=1, le=65_536, description="Requests that run at the same time. Default: 256.")
+    max_num_batched_tokens: int | None = Field(
+        None, ge=16, le=1_048_576, description="Tokens computed in one step. Default: 8192, on a CPU 512."
+    )
+    max_queued_requests: int = Field(
+        1024, ge=0, le=1_000_000, description="Requests that may wait; one more is refused with 429. Default: 1024."
+    )
+    kv_cache: KvCache = Field(default_factory=KvCache)
+    parallelism: Parallelism = Field(default_factory=Parallelism)
+    chat_template: ChatTemplate | None = None
+    api_keys_secret_ref: SecretName | None = Field(
+        None, description="Each value of this Secret is an API key; it reaches the engine through its environment."
+    )
+    extra_args: tuple[Argument, ...] = Field(
+        (), max_length=64, description="Further arguments of the engine, after those that the operator gives."
+    )
+    custom: CustomEngine | None = Field(None, description="Required for runtime custom.")
+
+    @model_validator(mode="after")
+    def _fits_the_runtime(self) -> Self:
+        given = self.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+        problems = list(runtime_rules.refusals(given))
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self

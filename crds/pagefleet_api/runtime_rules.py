@@ -1,0 +1,163 @@
+"""What of `spec.engine` goes with which engine: the same refusals for the API server (CEL) and for the parser."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pagefleet_api.runtimes import INSTEAD, OWNED_FLAGS, TRAITS, Knob, Runtime, Traits
+from pagefleet_api.schema import Rule
+
+PARTS_WITHOUT_VALUE = (Knob.CHAT_TEMPLATE, Knob.API_KEYS)
+"""Fields that are objects: their value is no word for a message."""
+
+_RUNTIME = "(has(self.runtime) ? self.runtime : 'pagefleet')"
+_OWNED = f"^({'|'.join(OWNED_FLAGS)})(=.*)?$"
+_IMAGE_NEEDED = "engine.image is required"
+_NO_IMAGE = "no image comes with Pagefleet"
+_CUSTOM_NEEDED = "engine.custom is required with engine.runtime custom: it says where the engine listens"
+_CUSTOM_ONLY = "engine.custom is only for engine.runtime custom; leave it out, or set engine.runtime: custom"
+_CPU = "engine.device: cpu is not available"
+_OWNED_WORDS = (
+    "engine.extraArgs must not have a flag that the operator gives itself "
+    f"({', '.join(OWNED_FLAGS)}); use model.servedName and the fields of engine"
+)
+
+
+_IN_IMAGE = "pkg:// is only for engine.runtime pagefleet; use file:///PATH, a path in the image"
+MODEL_IN_IMAGE = Rule(
+    "!self.model.uri.startsWith('pkg://') || !has(self.engine) || !has(self.engine.runtime) "
+    "|| self.engine.runtime == 'pagefleet'",
+    f"model.uri {_IN_IMAGE}",
+    f"'model.uri ' + self.model.uri + ': {_IN_IMAGE}'",
+)
+"""On the whole spec."""
+
+
+def model_refusal(uri: str, runtime: Runtime) -> str | None:
+    """Why that engine cannot load a model from there; None when it can."""
+    foreign = uri.startswith("pkg://") and runtime is not Runtime.PAGEFLEET
+    return f"model.uri {uri}: {_IN_IMAGE}" if foreign else None
+
+
+def refusals(engine: Mapping[str, Any]) -> Iterator[str]:
+    """Every problem of an engine as the user wrote it (wire names, only what was given)."""
+    runtime = Runtime(engine.get("runtime") or Runtime.PAGEFLEET)
+    traits = TRAITS[runtime]
+    for knob in Knob:
+        value = _value(engine, knob)
+        if value is not None and knob not in traits.knobs:
+            yield _knob_words(knob, value, runtime)
+    dtype = engine.get("dtype")
+    if dtype is not None and Knob.DTYPE in traits.knobs and dtype not in traits.dtypes:
+        yield _dtype_words(dtype, runtime)
+    if engine.get("device") == "cpu" and not traits.on_cpu:
+        yield f"{_CPU} with engine.runtime {runtime}; use cuda or auto"
+    if traits.image is not None and engine.get("image") is None:
+        yield _image_words(runtime, traits)
+    if (runtime is Runtime.CUSTOM) != (engine.get("custom") is not None):
+        yield _CUSTOM_NEEDED if runtime is Runtime.CUSTOM else _CUSTOM_ONLY
+    extra = () if runtime is Runtime.CUSTOM else engine.get("extraArgs") or ()
+    if any(re.match(_OWNED, argument) for argument in extra):
+        yield _OWNED_WORDS
+
+
+def cel() -> tuple[Rule, ...]:
+    """The same rules on the schema of `spec.engine`."""
+    return (
+        *(_knob_rule(knob) for knob in Knob if _without(knob)),
+        _dtype_rule(),
+        _cpu_rule(),
+        _image_rule(),
+        Rule(f"{_RUNTIME} != 'custom' || has(self.custom)", _CUSTOM_NEEDED),
+        Rule(f"{_RUNTIME} == 'custom' || !has(self.custom)", _CUSTOM_ONLY),
+        Rule(
+            f"!has(self.extraArgs) || {_RUNTIME} == 'custom' || !self.extraArgs.exists(each, each.matches('{_OWNED}'))",
+            _OWNED_WORDS,
+        ),
+    )
+
+
+def _without(knob: Knob) -> list[Runtime]:
+    return [runtime for runtime, traits in TRAITS.items() if knob not in traits.knobs]
+
+
+def _value(engine: Mapping[str, Any], knob: Knob) -> Any:
+    value: Any = engine
+    for part in knob.split("."):
+        value = (value or {}).get(part)
+    return value
+
+
+def _knob_words(knob: Knob, value: object, runtime: Runtime) -> str:
+    shown = "" if knob in PARTS_WITHOUT_VALUE else f" {value}"
+    return f"engine.{knob}{shown} is not available with engine.runtime {runtime}; {INSTEAD[knob]}"
+
+
+def _knob_rule(knob: Knob) -> Rule:
+    lacking = _without(knob)
+    shown, values = ("", _RUNTIME) if knob in PARTS_WITHOUT_VALUE else (" %s", f"self.{knob}, {_RUNTIME}")
+    return Rule(
+        f"!{_has(knob)} || !({_RUNTIME} in [{_quoted(lacking)}])",
+        f"engine.{knob} is not available with engine.runtime {_or(lacking)}; {INSTEAD[knob]}",
+        f'"engine.{knob}{shown} is not available with engine.runtime %s; {INSTEAD[knob]}".format([{values}])',
+    )
+
+
+def _has(path: str) -> str:
+    parts = path.split(".")
+    tests = [f"has(self.{'.'.join(parts[: depth + 1])})" for depth in range(len(parts))]
+    return tests[0] if len(tests) == 1 else f"({' && '.join(tests)})"
+
+
+def _dtype_words(dtype: str, runtime: Runtime) -> str:
+    known = " or ".join(TRAITS[runtime].dtypes)
+    return f"engine.dtype {dtype} is not available with engine.runtime {runtime}; use {known}"
+
+
+def _dtype_rule() -> Rule:
+    """Of engines that have the field; for others the field's own rule speaks."""
+    limited = {runtime: traits for runtime, traits in TRAITS.items() if Knob.DTYPE in traits.knobs}
+    allowed = " || ".join(
+        f"({_RUNTIME} == '{runtime}' && self.dtype in [{_quoted(traits.dtypes)}])"
+        for runtime, traits in limited.items()
+    )
+    others = f"!({_RUNTIME} in [{_quoted(limited)}])"
+    known = ", ".join(f"'{runtime}': '{' or '.join(traits.dtypes)}'" for runtime, traits in limited.items())
+    return Rule(
+        f"!has(self.dtype) || {others} || {allowed}",
+        "engine.dtype is not available with this engine.runtime; docs/runtimes.md has what each takes",
+        f"'engine.dtype ' + self.dtype + ' is not available with engine.runtime ' + {_RUNTIME} + '; use ' "
+        f"+ {{{known}}}[{_RUNTIME}]",
+    )
+
+
+def _cpu_rule() -> Rule:
+    able = [runtime for runtime, traits in TRAITS.items() if traits.on_cpu]
+    return Rule(
+        f"!has(self.device) || self.device != 'cpu' || {_RUNTIME} in [{_quoted(able)}]",
+        f"{_CPU} with this engine.runtime (it is with {_or(able)}); use cuda or auto",
+        f"'{_CPU} with engine.runtime ' + {_RUNTIME} + '; use cuda or auto'",
+    )
+
+
+def _image_words(runtime: Runtime, traits: Traits) -> str:
+    return f"{_IMAGE_NEEDED} with engine.runtime {runtime}, as {_NO_IMAGE} for it; for example {traits.image}"
+
+
+def _image_rule() -> Rule:
+    foreign = {runtime: traits for runtime, traits in TRAITS.items() if traits.image is not None}
+    examples = "{" + ", ".join(f"'{runtime}': '{traits.image}'" for runtime, traits in foreign.items()) + "}"
+    return Rule(
+        f"has(self.image) || !({_RUNTIME} in [{_quoted(foreign)}])",
+        f"{_IMAGE_NEEDED} with engine.runtime {_or(foreign)}, as {_NO_IMAGE} for them",
+        f"'{_IMAGE_NEEDED} with engine.runtime ' + {_RUNTIME} + ', as {_NO_IMAGE} for it; for example ' "
+        f"+ {examples}[{_RUNTIME}]",
+    )
+
+
+def _quoted(words: Any) -> str:
+    return ", ".join(f"'{word}'" for word in words)
+
+
+def _or(words: Any) -> str:
+    return " or ".join(words)

@@ -1,0 +1,140 @@
+"""What engines have in common: flags, probes, and how they leave."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pagefleet_api import labels, quantity
+from pagefleet_api.runtimes import TRAITS, Runtime
+from pagefleet_api.service import Engine, InferenceService, Spec
+from pagefleet_operator.render.drain import LAG_S, Leaving, leaving
+
+Part = dict[str, Any]
+
+_START_LIMIT_S = 1800
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineParts:
+    """What of a pod depends on its engine; every part as in a pod template.
+
+    command: in place of the image's entry point. probes: the three of them, by their field.
+    pod_labels, annotations: on the pod, beside those that every pod has.
+    """
+
+    args: Sequence[str]
+    ports: Sequence[Part]
+    probes: Mapping[str, Part]
+    leaving: Leaving
+    command: Sequence[str] = ()
+    env: Sequence[Part] = ()
+    env_from: Sequence[Part] = ()
+    volumes: Sequence[Part] = ()
+    mounts: Sequence[Part] = ()
+    pod_labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+def port(name: str, number: int) -> Part:
+    """One port of a container."""
+    return {"name": name, "containerPort": number, "protocol": "TCP"}
+
+
+def probe(path: str, port_name: str, *, period_s: int, timeout_s: int, failures: int) -> Part:
+    """An HTTP probe."""
+    return {
+        "httpGet": {"path": path, "port": port_name, "scheme": "HTTP"},
+        "periodSeconds": period_s,
+        "timeoutSeconds": timeout_s,
+        "failureThreshold": failures,
+    }
+
+
+def foreign_probes(path: str) -> Mapping[str, Part]:
+    """Of an engine with one health path: it starts for up to half an hour, and is dead after a minute of silence."""
+    return {
+        "startupProbe": probe(path, labels.PORT_NAME, period_s=2, timeout_s=5, failures=_START_LIMIT_S // 2),
+        "readinessProbe": probe(path, labels.PORT_NAME, period_s=5, timeout_s=5, failures=3),
+        "livenessProbe": probe(path, labels.PORT_NAME, period_s=10, timeout_s=10, failures=6),
+    }
+
+
+def own_start_probe(path: str) -> Part:
+    """Of our own engine, looked at every second: each of them is one of a cold start."""
+    return probe(path, labels.ADMIN_PORT_NAME, period_s=1, timeout_s=5, failures=_START_LIMIT_S)
+
+
+def variables(**given: str) -> list[Part]:
+    """Environment variables."""
+    return [{"name": name, "value": value} for name, value in given.items()]
+
+
+def foreign_variables(**more: str) -> list[Part]:
+    """For an image that was made for root: caches go where a user without a home may write, and the model, which is
+    in the pod already, is asked of nobody outside.
+    """
+    return variables(HOME="/tmp", USER="pagefleet", HF_HUB_OFFLINE="1", **more)
+
+
+def flags(*pairs: tuple[str, object]) -> list[str]:
+    """Arguments; those without a value are left out."""
+    return [word for name, value in pairs if value is not None for word in (name, str(value))]
+
+
+def given(engine: Engine, field_name: str) -> Any:
+    """The user's value of a field; None where it was left out, as a foreign engine has defaults of its own."""
+    return getattr(engine, field_name) if field_name in engine.model_fields_set else None
+
+
+def chosen(value: str | None) -> str | None:
+    """A value that is not left to the engine."""
+    return None if value == "auto" else value
+
+
+def tensor(spec: Spec) -> int | None:
+    """GPUs that share each layer; None for one."""
+    return spec.engine.parallelism.tensor if spec.engine.parallelism.tensor > 1 else None
+
+
+def share(engine: Engine) -> str | None:
+    """kvCache.memoryUtilization as a decimal."""
+    text = engine.kv_cache.memory_utilization
+    return None if text is None else f"{float(quantity.parse(text)):g}"
+
+
+def foreign_labels(runtime: Runtime) -> Mapping[str, str]:
+    """What tells the operator how to ask a pod for its load."""
+    return {labels.RUNTIME: runtime.value}
+
+
+def leaving_when_idle(service: InferenceService, runtime: Runtime) -> Leaving:
+    """For an engine that cuts answers off some time after its SIGTERM: it gets that when its own metrics say that
+    nothing runs and nothing waits, or at the end of drain.timeoutSeconds. Needs bash, sed and awk in the image.
+    """
+    drain = service.spec.drain
+    traits = TRAITS[runtime]
+    names = [series.name for choices in (traits.names.running, traits.names.waiting) for series in choices[0]]
+    script = until_idle(
+        labels.ENGINE_PORT, traits.metrics_path, names, lag_s=LAG_S, limit_s=drain.timeout_seconds, every_s=1
+    )
+    plain = leaving(drain, serves_through_lag=False)
+    return Leaving(plain.grace_s, {"preStop": {"exec": {"command": ["bash", "-c", script]}}})
+
+
+def until_idle(port_number: int, path: str, names: Sequence[str], *, lag_s: float, limit_s: int, every_s: float) -> str:
+    """A bash script that ends when the sum of these series is 0. A name that is not there is no 0; an engine that
+    does not answer any more is waited for no longer.
+    """
+    pattern = "|".join(names)
+    counts = f'/^({pattern})[ {{]/ {{ seen = 1; sum += $NF }} END {{ print seen ? sum + 0 : "unknown" }}'
+    request = f"GET {path} HTTP/1.0\\r\\nHost: localhost\\r\\n\\r\\n"
+    return (
+        f"sleep {lag_s}; end=$((SECONDS + {limit_s})); "
+        "while ((SECONDS < end)); do "
+        f"exec 3<>/dev/tcp/127.0.0.1/{port_number} || exit 0; "
+        f"printf {shlex.quote(request)} >&3; "
+        f"held=$(awk {shlex.quote(counts)} <&3); exec 3>&-; "
+        '[ "$held" = 0 ] && exit 0; '
+        f"sleep {every_s}; done"
+    )

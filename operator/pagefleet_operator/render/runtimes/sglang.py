@@ -1,0 +1,58 @@
+"""SGLang: SIGTERM lets it finish its answers, without a limit of its own; /health is 503 meanwhile."""
+
+from pagefleet_api import labels
+from pagefleet_api.runtimes import TRAITS, Runtime
+from pagefleet_api.service import InferenceService
+from pagefleet_operator.render import chat_template
+from pagefleet_operator.render.drain import leaving
+from pagefleet_operator.render.model import ModelPlace
+from pagefleet_operator.render.runtimes.parts import (
+    EngineParts,
+    chosen,
+    flags,
+    foreign_labels,
+    foreign_probes,
+    foreign_variables,
+    given,
+    port,
+    share,
+    tensor,
+)
+
+_KV_DTYPE = {"fp8": "fp8_e4m3"}
+
+
+def parts(service: InferenceService, model: ModelPlace) -> EngineParts:
+    """What SGLang brings into the pod."""
+    return EngineParts(
+        command=["python3", "-m", "sglang.launch_server"],
+        args=[
+            *flags(("--model-path", model.path or model.uri), ("--host", "0.0.0.0"), ("--port", labels.ENGINE_PORT)),
+            "--enable-metrics",
+            *_flags(service),
+            *service.spec.engine.extra_args,
+        ],
+        ports=[port(labels.PORT_NAME, labels.ENGINE_PORT)],
+        env=foreign_variables(),
+        probes=foreign_probes(TRAITS[Runtime.SGLANG].health_path),
+        leaving=leaving(service.spec.drain, serves_through_lag=False),
+        pod_labels=foreign_labels(Runtime.SGLANG),
+    )
+
+
+def _flags(service: InferenceService) -> list[str]:
+    engine = service.spec.engine
+    return flags(
+        ("--served-model-name", service.served_name),
+        ("--dtype", chosen(engine.dtype)),
+        ("--quantization", engine.quantization),
+        ("--context-length", engine.max_model_len),
+        ("--max-running-requests", given(engine, "max_num_seqs")),
+        ("--chunked-prefill-size", engine.max_num_batched_tokens),
+        ("--max-queued-requests", given(engine, "max_queued_requests")),
+        ("--mem-fraction-static", share(engine)),
+        ("--kv-cache-dtype", _KV_DTYPE.get(engine.kv_cache.dtype or "")),
+        ("--page-size", engine.kv_cache.block_size),
+        ("--tp-size", tensor(service.spec)),
+        ("--chat-template", chat_template.path(service.spec)),
+    )

@@ -1,0 +1,81 @@
+"""TensorRT-LLM by trtllm-serve with its PyTorch backend.
+
+What has no flag is in a file of options, which reaches the pod as one of its own annotations: without it the engine
+counts no requests. What it does with open answers at SIGTERM differs between its versions, so SIGTERM waits until
+nothing runs.
+"""
+
+import json
+from typing import Any
+
+from pagefleet_api import labels
+from pagefleet_api.runtimes import TRAITS, Runtime
+from pagefleet_api.service import Engine, InferenceService
+from pagefleet_operator.render import chat_template
+from pagefleet_operator.render.model import ModelPlace
+from pagefleet_operator.render.runtimes.parts import (
+    EngineParts,
+    chosen,
+    flags,
+    foreign_labels,
+    foreign_probes,
+    foreign_variables,
+    given,
+    leaving_when_idle,
+    port,
+    tensor,
+)
+
+_OPTIONS = "pagefleet.io/tensorrt-llm-options"
+_FOLDER, _FILE, _VOLUME = "/etc/pagefleet/tensorrt-llm", "options.yaml", "engine-options"
+_FREE_SHARE = 0.9
+"""Its default, said again because a part of `kv_cache_config` replaces the whole of it."""
+
+
+def parts(service: InferenceService, model: ModelPlace) -> EngineParts:
+    """What TensorRT-LLM brings into the pod."""
+    return EngineParts(
+        command=["trtllm-serve", "serve"],
+        args=[model.path or model.uri, *_flags(service), *service.spec.engine.extra_args],
+        ports=[port(labels.PORT_NAME, labels.ENGINE_PORT)],
+        env=foreign_variables(),
+        probes=foreign_probes(TRAITS[Runtime.TENSORRT_LLM].health_path),
+        leaving=leaving_when_idle(service, Runtime.TENSORRT_LLM),
+        pod_labels=foreign_labels(Runtime.TENSORRT_LLM),
+        annotations={_OPTIONS: json.dumps(_options(service.spec.engine))},
+        volumes=[
+            {
+                "name": _VOLUME,
+                "downwardAPI": {
+                    "items": [{"path": _FILE, "fieldRef": {"fieldPath": f"metadata.annotations['{_OPTIONS}']"}}]
+                },
+            }
+        ],
+        mounts=[{"name": _VOLUME, "mountPath": _FOLDER, "readOnly": True}],
+    )
+
+
+def _flags(service: InferenceService) -> list[str]:
+    engine = service.spec.engine
+    return flags(
+        ("--host", "0.0.0.0"),
+        ("--port", labels.ENGINE_PORT),
+        ("--max_seq_len", engine.max_model_len),
+        ("--max_batch_size", given(engine, "max_num_seqs")),
+        ("--max_num_tokens", engine.max_num_batched_tokens),
+        ("--tp_size", tensor(service.spec)),
+        ("--chat_template", chat_template.path(service.spec)),
+        ("--extra_llm_api_options", f"{_FOLDER}/{_FILE}"),
+    )
+
+
+def _options(engine: Engine) -> dict[str, Any]:
+    """JSON is YAML."""
+    options: dict[str, Any] = {"return_perf_metrics": True, "enable_iter_perf_stats": True}
+    if chosen(engine.dtype):
+        options["dtype"] = engine.dtype
+    cache = {"dtype": chosen(engine.kv_cache.dtype), "tokens_per_block": engine.kv_cache.block_size}
+    told = {name: value for name, value in cache.items() if value is not None}
+    if told:
+        options["kv_cache_config"] = {"free_gpu_memory_fraction": _FREE_SHARE, **told}
+    return options

@@ -1,0 +1,71 @@
+"""vLLM, 0.18 and later: from then on --shutdown-timeout lets it finish its answers after SIGTERM.
+
+Without that flag it leaves open streams hanging until the client gives up. While it drains, /health stays 200 and new
+requests get 500: so it is taken out of the Service first, and its SIGTERM waits until endpoints have followed.
+"""
+
+from pagefleet_api import labels, quantity
+from pagefleet_api.gpus import Device
+from pagefleet_api.runtimes import TRAITS, Runtime
+from pagefleet_api.service import Engine, InferenceService
+from pagefleet_operator.render import chat_template
+from pagefleet_operator.render.drain import leaving
+from pagefleet_operator.render.model import ModelPlace
+from pagefleet_operator.render.runtimes.parts import (
+    EngineParts,
+    chosen,
+    flags,
+    foreign_labels,
+    foreign_probes,
+    foreign_variables,
+    given,
+    port,
+    share,
+    tensor,
+)
+
+_ON_CPU = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+"""A pod has no cores of its own: threads that are bound to some would share them with another pod's."""
+
+
+def parts(service: InferenceService, model: ModelPlace) -> EngineParts:
+    """What vLLM brings into the pod."""
+    spec, engine = service.spec, service.spec.engine
+    on_cpu = engine.device is Device.CPU
+    return EngineParts(
+        command=["vllm", "serve"],
+        args=[model.path or model.uri, *_flags(service), *engine.extra_args],
+        ports=[port(labels.PORT_NAME, labels.ENGINE_PORT)],
+        env=foreign_variables(VLLM_NO_USAGE_STATS="1", **(_ON_CPU if on_cpu else {})),
+        probes=foreign_probes(TRAITS[Runtime.VLLM].health_path),
+        leaving=leaving(spec.drain, serves_through_lag=False),
+        pod_labels=foreign_labels(Runtime.VLLM),
+    )
+
+
+def _flags(service: InferenceService) -> list[str]:
+    engine, size = service.spec.engine, service.spec.engine.kv_cache.size
+    return flags(
+        ("--port", labels.ENGINE_PORT),
+        ("--served-model-name", service.served_name),
+        ("--dtype", chosen(engine.dtype)),
+        ("--quantization", engine.quantization),
+        ("--max-model-len", engine.max_model_len),
+        ("--max-num-seqs", given(engine, "max_num_seqs")),
+        ("--max-num-batched-tokens", engine.max_num_batched_tokens),
+        ("--max-num-queued-reqs", _most_open(engine)),
+        ("--kv-cache-memory-bytes", None if size is None else quantity.to_bytes(size)),
+        ("--gpu-memory-utilization", share(engine)),
+        ("--kv-cache-dtype", chosen(engine.kv_cache.dtype)),
+        ("--block-size", engine.kv_cache.block_size),
+        ("--tensor-parallel-size", tensor(service.spec)),
+        ("--chat-template", chat_template.path(service.spec)),
+        # 0 is its word for "end at once", which leaves streams hanging
+        ("--shutdown-timeout", max(service.spec.drain.timeout_seconds, 1)),
+    )
+
+
+def _most_open(engine: Engine) -> int | None:
+    """Its limit counts running requests too."""
+    queued: int | None = given(engine, "max_queued_requests")
+    return None if queued is None else queued + engine.max_num_seqs

@@ -1,0 +1,114 @@
+"""Which engine takes which field: what one lacks is refused by name, with the value and a way out."""
+
+from typing import Any
+
+import pytest
+
+from pagefleet_api.runtime_rules import cel
+from pagefleet_api.runtimes import INSTEAD, OWNED_FLAGS, TRAITS, Knob, Runtime, place
+from pagefleet_api.service import InferenceService, InvalidService
+
+VALUES: dict[Knob, Any] = {
+    Knob.DTYPE: "bfloat16",
+    Knob.QUANTIZATION: "fp8",
+    Knob.MAX_MODEL_LEN: 4096,
+    Knob.MAX_NUM_SEQS: 64,
+    Knob.MAX_NUM_BATCHED_TOKENS: 2048,
+    Knob.MAX_QUEUED_REQUESTS: 10,
+    Knob.KV_SIZE: "1Gi",
+    Knob.KV_MEMORY: "0.8",
+    Knob.KV_DTYPE: "fp8",
+    Knob.KV_BLOCK_SIZE: 16,
+    Knob.CHAT_TEMPLATE: {"configMapKeyRef": {"name": "c", "key": "k"}},
+    Knob.API_KEYS: {"name": "keys"},
+}
+
+
+def engine(runtime: Runtime, **fields: Any) -> dict[str, Any]:
+    """The least that a runtime needs, and these fields."""
+    image = {} if TRAITS[runtime].image is None else {"image": "engine:1"}
+    custom = {"custom": {"port": 8080}} if runtime is Runtime.CUSTOM else {}
+    return {"runtime": runtime.value, **image, **custom, **fields}
+
+
+def with_knob(runtime: Runtime, knob: Knob) -> dict[str, Any]:
+    outer, _, inner = knob.partition(".")
+    return engine(runtime, **{outer: {inner: VALUES[knob]} if inner else VALUES[knob]})
+
+
+def parsed(fields: dict[str, Any], uri: str = "file:///m") -> InferenceService:
+    meta = {"namespace": "n", "name": "s", "uid": "u"}
+    return InferenceService.parse({"metadata": meta, "spec": {"model": {"uri": uri}, "engine": fields}})
+
+
+@pytest.mark.parametrize("runtime", Runtime)
+@pytest.mark.parametrize("knob", Knob)
+def test_a_field_is_taken_or_refused_as_the_table_says(runtime: Runtime, knob: Knob) -> None:
+    fields = with_knob(runtime, knob)
+    if knob in TRAITS[runtime].knobs:
+        parsed(fields)
+        return
+    with pytest.raises(InvalidService) as refusal:
+        parsed(fields)
+    words = str(refusal.value)
+    assert f"engine.{knob}" in words
+    assert f"not available with engine.runtime {runtime}; {INSTEAD[knob]}" in words
+    assert isinstance(VALUES[knob], dict) or f" {VALUES[knob]} " in words
+
+
+CLASHES = (
+    ({"runtime": "vllm"}, "engine.image is required with engine.runtime vllm, as no image comes with Pagefleet"),
+    (
+        engine(Runtime.TGI, dtype="float32"),
+        "float32 is not available with engine.runtime tgi; use auto",
+    ),
+    (engine(Runtime.PAGEFLEET, dtype="float16"), "engine.dtype float16 is not available"),
+    (
+        engine(Runtime.SGLANG, device="cpu"),
+        "cpu is not available with engine.runtime sglang; use cuda",
+    ),
+    ({"runtime": "custom", "image": "e"}, "engine.custom is required"),
+    (engine(Runtime.VLLM, custom={}), "engine.custom is only for engine.runtime custom"),
+    (engine(Runtime.VLLM, extraArgs=["--port=9"]), "engine.extraArgs must not have a flag"),
+    (engine(Runtime.PAGEFLEET, extraArgs=["--model", "x"]), "use model.servedName"),
+)
+MALFORMED = (
+    (engine(Runtime.CUSTOM, custom={"port": 0}), "engine.custom.port"),
+    (engine(Runtime.CUSTOM, custom={"healthPath": "health"}), "engine.custom.healthPath"),
+    (engine(Runtime.VLLM, kvCache={"memoryUtilization": "1.5"}), "at least 0.05 and at most 1"),
+    (engine(Runtime.VLLM, kvCache={"blockSize": 7}), "engine.kvCache.blockSize"),
+    (engine(Runtime.VLLM, quantization="FP 8"), "engine.quantization"),
+    ({"runtime": "vlm"}, "'vllm'"),
+)
+
+
+@pytest.mark.parametrize(("fields", "says"), CLASHES + MALFORMED)
+def test_what_does_not_go_together_is_refused(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidService) as refusal:
+        parsed(fields)
+    assert says in str(refusal.value)
+
+
+def test_a_custom_engine_has_its_own_flags() -> None:
+    parsed(engine(Runtime.CUSTOM, extraArgs=["--port=9", "--model", "x"]))
+
+
+def test_a_model_in_a_python_package_is_for_our_engine_alone() -> None:
+    parsed(engine(Runtime.PAGEFLEET), "pkg://m")
+    with pytest.raises(InvalidService, match=r"model\.uri pkg://m: pkg:// is only for engine\.runtime pagefleet"):
+        parsed(engine(Runtime.VLLM), "pkg://m")
+
+
+def test_the_api_server_has_a_rule_for_everything_that_some_engine_lacks() -> None:
+    messages = [rule.message for rule in cel()]
+    for knob in Knob:
+        lacking = any(knob not in traits.knobs for traits in TRAITS.values())
+        assert lacking == any(message.startswith(f"engine.{knob} is") for message in messages), knob
+    assert set(INSTEAD) == set(Knob)
+    assert all(flag.startswith("-") for flag in OWNED_FLAGS)
+
+
+def test_every_engine_is_asked_where_it_answers() -> None:
+    assert place(Runtime.VLLM).path == "/metrics"
+    assert place(Runtime.TENSORRT_LLM).path == "/prometheus/metrics"
+    assert place(Runtime.SGLANG).port == 8000

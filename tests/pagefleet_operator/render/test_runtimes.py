@@ -1,0 +1,252 @@
+"""What engines that are not ours are given, and how their pods leave."""
+
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+import yaml
+
+from pagefleet_api import labels
+from pagefleet_api.runtimes import TRAITS, Runtime
+from pagefleet_api.service import InferenceService
+from pagefleet_operator import render
+from pagefleet_operator.observed import Pod
+from pagefleet_operator.render.runtimes.parts import until_idle
+from tests.pagefleet_api.test_runtimes import engine
+
+_CHOICES = render.Choices(replicas=1, wanted=1, image="engine:1", fetch_image="fetch:1", max_surge=1, max_unavailable=0)
+FOREIGN = [runtime for runtime in Runtime if runtime is not Runtime.PAGEFLEET]
+
+
+def template(
+    runtime: Runtime, fields: Mapping[str, Any] = MappingProxyType({}), *, drain_s: int = 60
+) -> dict[str, Any]:
+    spec = {
+        "model": {"uri": "file:///models/m", "servedName": "m"},
+        "engine": engine(runtime, **fields),
+        "drain": {"timeoutSeconds": drain_s},
+    }
+    meta = {"name": "s", "namespace": "n", "uid": "u", "generation": 1}
+    service = InferenceService.parse({"metadata": meta, "spec": spec})
+    (deployment,) = (each for each in render.manifests(service, _CHOICES) if each["kind"] == "Deployment")
+    found: dict[str, Any] = deployment["spec"]["template"]
+    return found
+
+
+def container(runtime: Runtime, **fields: Any) -> dict[str, Any]:
+    found: dict[str, Any] = template(runtime, fields)["spec"]["containers"][0]
+    return found
+
+
+def flag(args: list[str], name: str) -> str | None:
+    return args[args.index(name) + 1] if name in args else None
+
+
+@pytest.mark.parametrize("runtime", FOREIGN)
+def test_a_foreign_pod_says_on_itself_what_it_is_and_where_it_is_asked(runtime: Runtime) -> None:
+    told = {"custom": {"port": 9, "metrics": {"running": "a", "waiting": "b"}}}
+    made = template(runtime, fields=told if runtime is Runtime.CUSTOM else {})
+    pod = Pod.from_object({"metadata": made["metadata"]})
+    assert pod.foreign
+    assert pod.place is not None
+    assert pod.place.port == (9 if runtime is Runtime.CUSTOM else labels.ENGINE_PORT)
+    assert pod.place.path == TRAITS[runtime].metrics_path
+
+
+def test_a_pod_of_ours_has_no_such_label_and_a_custom_one_without_metrics_is_not_asked() -> None:
+    ours = Pod.from_object({"metadata": template(Runtime.PAGEFLEET)["metadata"]})
+    custom = Pod.from_object({"metadata": template(Runtime.CUSTOM)["metadata"]})
+    unknown = Pod.from_object({"metadata": {"labels": {labels.RUNTIME: "future"}}})
+    assert (ours.foreign, custom.foreign, unknown.foreign) == (False, True, True)
+    assert ours.place is custom.place is unknown.place is None
+
+
+@pytest.mark.parametrize("runtime", FOREIGN)
+def test_sigterm_comes_after_endpoints_have_followed_and_leaves_time_for_the_answers(runtime: Runtime) -> None:
+    spec = template(runtime, drain_s=60)["spec"]
+    before = spec["containers"][0]["lifecycle"]["preStop"]
+    assert spec["terminationGracePeriodSeconds"] >= 5 + 60 + 10
+    assert before == {"sleep": {"seconds": 5}} or before["exec"]["command"][2].startswith("sleep 5;")
+
+
+def test_vllm_finishes_its_answers_after_sigterm_and_never_gets_its_word_for_at_once() -> None:
+    assert flag(container(Runtime.VLLM)["args"], "--shutdown-timeout") == "60"
+    args = template(Runtime.VLLM, drain_s=0)["spec"]["containers"][0]["args"]
+    assert flag(args, "--shutdown-timeout") == "1"
+
+
+def test_an_engine_keeps_its_own_defaults_where_the_user_says_nothing() -> None:
+    assert container(Runtime.VLLM)["args"] == [
+        "/models/m", "--port", "8000", "--served-model-name", "m", "--shutdown-timeout", "60",
+    ]  # fmt: skip
+    assert container(Runtime.TGI)["args"] == ["--model-id", "/models/m", "--hostname", "0.0.0.0", "--port", "8000"]
+
+
+FULL = {
+    "dtype": "bfloat16",
+    "maxModelLen": 4096,
+    "maxNumSeqs": 64,
+    "maxNumBatchedTokens": 2048,
+    "extraArgs": ["--last"],
+    "parallelism": {"tensor": 2},
+}
+
+
+@pytest.mark.parametrize(
+    ("runtime", "more", "expected"),
+    [
+        (
+            Runtime.VLLM,
+            {"maxQueuedRequests": 36, "kvCache": {"size": "1Gi", "memoryUtilization": "0.8", "blockSize": 32}},
+            {
+                "--dtype": "bfloat16",
+                "--max-model-len": "4096",
+                "--max-num-seqs": "64",
+                "--max-num-batched-tokens": "2048",
+                "--max-num-queued-reqs": "100",
+                "--kv-cache-memory-bytes": str(2**30),
+                "--gpu-memory-utilization": "0.8",
+                "--block-size": "32",
+                "--tensor-parallel-size": "2",
+            },
+        ),
+        (
+            Runtime.SGLANG,
+            {"maxQueuedRequests": 36, "kvCache": {"dtype": "fp8", "memoryUtilization": "800m"}, "quantization": "fp8"},
+            {
+                "--context-length": "4096",
+                "--max-running-requests": "64",
+                "--chunked-prefill-size": "2048",
+                "--max-queued-requests": "36",
+                "--mem-fraction-static": "0.8",
+                "--kv-cache-dtype": "fp8_e4m3",
+                "--quantization": "fp8",
+                "--tp-size": "2",
+            },
+        ),
+        (
+            Runtime.TGI,
+            {"maxNumSeqs": None, "kvCache": {"dtype": "fp8", "memoryUtilization": 1}, "quantization": "eetq"},
+            {
+                "--max-total-tokens": "4096",
+                "--max-batch-prefill-tokens": "2048",
+                "--cuda-memory-fraction": "1",
+                "--kv-cache-dtype": "fp8_e4m3fn",
+                "--quantize": "eetq",
+                "--num-shard": "2",
+            },
+        ),
+        (
+            Runtime.TENSORRT_LLM,
+            {"chatTemplate": {"configMapKeyRef": {"name": "c", "key": "k"}}},
+            {
+                "--max_seq_len": "4096",
+                "--max_batch_size": "64",
+                "--max_num_tokens": "2048",
+                "--tp_size": "2",
+                "--chat_template": "/etc/pagefleet/chat-template/template.jinja",
+            },
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, Runtime) else "",
+)
+def test_the_same_fields_become_each_engines_own_flags(
+    runtime: Runtime, more: dict[str, Any], expected: dict[str, str]
+) -> None:
+    fields = {name: value for name, value in {**FULL, **more}.items() if value is not None}
+    args = container(runtime, **fields)["args"]
+    assert {name: flag(args, name) for name in expected} == expected
+    assert args[-1] == "--last"
+
+
+def test_tensorrt_llm_reads_what_has_no_flag_from_a_file_that_is_an_annotation_of_its_pod() -> None:
+    made = template(Runtime.TENSORRT_LLM, {"dtype": "float16", "kvCache": {"dtype": "fp8", "blockSize": 64}})
+    args = made["spec"]["containers"][0]["args"]
+    (volume,) = (each for each in made["spec"]["volumes"] if "downwardAPI" in each)
+    (item,) = volume["downwardAPI"]["items"]
+    (mount,) = (each for each in made["spec"]["containers"][0]["volumeMounts"] if each["name"] == volume["name"])
+    assert flag(args, "--extra_llm_api_options") == f"{mount['mountPath']}/{item['path']}"
+    (annotation,) = made["metadata"]["annotations"]
+    assert item["fieldRef"]["fieldPath"] == f"metadata.annotations['{annotation}']"
+    assert yaml.safe_load(made["metadata"]["annotations"][annotation]) == {
+        "return_perf_metrics": True,
+        "enable_iter_perf_stats": True,
+        "dtype": "float16",
+        "kv_cache_config": {"free_gpu_memory_fraction": 0.9, "dtype": "fp8", "tokens_per_block": 64},
+    }
+
+
+def test_a_custom_engine_is_started_by_its_users_words_with_our_facts_in_variables() -> None:
+    made = container(Runtime.CUSTOM, custom={"command": ["serve"], "port": 9}, extraArgs=["--port=$(PAGEFLEET_PORT)"])
+    assert (made["command"], made["args"]) == (["serve"], ["--port=$(PAGEFLEET_PORT)"])
+    assert made["ports"] == [{"name": "http", "containerPort": 9, "protocol": "TCP"}]
+    told = {each["name"]: each["value"] for each in made["env"]}
+    assert told == {
+        "HOME": "/tmp",
+        "PAGEFLEET_MODEL": "/models/m",
+        "PAGEFLEET_SERVED_NAME": "m",
+        "PAGEFLEET_PORT": "9",
+        "PAGEFLEET_DRAIN_TIMEOUT": "60",
+    }
+
+
+def test_vllm_on_a_cpu_binds_no_threads_to_cores_that_are_not_its_own() -> None:
+    made = container(Runtime.VLLM, device="cpu", kvCache={"size": "1Gi"})
+    assert {"name": "VLLM_CPU_OMP_THREADS_BIND", "value": "nobind"} in made["env"]
+
+
+def test_our_engine_takes_further_arguments_and_a_share_of_memory() -> None:
+    args = container(Runtime.PAGEFLEET, kvCache={"memoryUtilization": "0.7"}, extraArgs=["--itl-goal-ms", "20"])["args"]
+    assert flag(args, "--gpu-memory-utilization") == "0.7"
+    assert args[-2:] == ["--itl-goal-ms", "20"]
+
+
+@contextmanager
+def answering(*bodies: str) -> Iterator[HTTPServer]:
+    """A server whose answers are these, one after another, the last for ever."""
+    left = list(bodies)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = left.pop(0) if len(left) > 1 else left[0]
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def script(port: int, limit_s: int) -> list[str]:
+    names = ["x:running", "x:waiting"]
+    return ["bash", "-c", until_idle(port, "/metrics", names, lag_s=0, limit_s=limit_s, every_s=0.02)]
+
+
+def test_the_wait_before_sigterm_ends_when_nothing_runs_and_nothing_waits() -> None:
+    busy, queued, idle = (
+        'x:running{m="a b"} 2.0\n',
+        "x:running 0\nx:waiting 1\nother 0\n",
+        "x:running 0.0\nx:waiting 0\n",
+    )
+    asked: list[str] = [busy, queued, "nothing of ours\n", idle]
+    with answering(*asked) as server:
+        subprocess.run(script(server.server_port, 20), check=True, timeout=10)
+
+
+def test_the_wait_before_sigterm_has_a_limit_and_ends_with_its_engine() -> None:
+    with answering("nothing of ours\n") as server:
+        subprocess.run(script(server.server_port, 0), check=True, timeout=10)
+        port = server.server_port
+    subprocess.run(script(port, 20), check=True, timeout=5, stderr=subprocess.DEVNULL)
