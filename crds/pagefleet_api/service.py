@@ -13,14 +13,14 @@ from pagefleet_api.engine import Engine as Engine
 from pagefleet_api.gpus import Gpu
 from pagefleet_api.model_source import ModelSource
 from pagefleet_api.pod_template import PodTemplate
+from pagefleet_api.rollout import Analysis as Analysis
+from pagefleet_api.rollout import Rollout as Rollout
 from pagefleet_api.scaling import Autoscaling
 from pagefleet_api.schema import (
-    AUTO,
     SERVER_DEFAULT,
     Model,
     Quantity,
     Seconds,
-    Share,
     rules,
 )
 
@@ -45,30 +45,6 @@ class Drain(Model):
     """How a pod leaves."""
 
     timeout_seconds: Seconds = Field(600, description="Time that running answers get to finish. Default: 600.")
-
-
-class Rollout(Model):
-    """How a change of the pods is rolled out."""
-
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            (
-                "!(has(self.maxSurge) && has(self.maxUnavailable) && string(self.maxSurge) in ['0', '0%'] "
-                "&& string(self.maxUnavailable) in ['0', '0%'])",
-                "rollout.maxSurge and rollout.maxUnavailable must not both be 0: no pod could ever be replaced",
-            )
-        )
-    )
-    max_surge: Share = Field(
-        AUTO, description="Pods above the wanted number. Auto: 1 while it can be placed, else 0. Default: Auto."
-    )
-    max_unavailable: Share = Field(
-        AUTO,
-        description="Pods below the wanted number. Auto: 0 while a surge pod can be placed, else 1. Default: Auto.",
-    )
-    progress_deadline_seconds: int = Field(
-        3600, ge=1, le=86_400, description="Without progress for so long, the service is Stalled. Default: 3600."
-    )
 
 
 class Spec(Model):

@@ -1,14 +1,18 @@
 """The watch cache: what the API server last said of every object of ours, kept by `watch`, read by `observe`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pagefleet_api import labels
-from pagefleet_operator.kinds import CHILDREN, POD, WATCHED
-from pagefleet_operator.observed import Body, ChildKey, Pod
+from pagefleet_operator.kinds import CHILDREN, DEPLOYMENT, POD, REPLICA_SET, WATCHED
+from pagefleet_operator.observed import Body, ChildKey, Generation, Pod
 
 _REMEMBERED_GONE = 10_000
+
+
+_READ: Mapping[str, Callable[[Body], Any]] = {POD.name: Pod.from_object, REPLICA_SET.name: Generation.from_object}
+"""Kinds of which only a value is kept; they carry their service's label, and names of their own."""
 
 
 class ServiceKey(NamedTuple):
@@ -62,7 +66,7 @@ class WatchCache:
         place = _place(kind, meta)
         if known is not None and known.place != place:
             self._remove(kind, uid)
-        value = Pod.from_object(body) if kind == POD.name else body
+        value = _READ[kind](body) if kind in _READ else body
         self._entries[kind][uid] = _Entry(version, meta["name"], place, value)
         self._places[kind].setdefault(place, set()).add(uid)
 
@@ -115,6 +119,13 @@ class WatchCache:
         found = (self._entries[POD.name][uid].value for uid in self._at(POD.name, key))
         return tuple(sorted(found, key=lambda pod: pod.name))
 
+    def generations(self, key: ServiceKey) -> tuple[Generation, ...]:
+        """Every template that the service's Deployment has a ReplicaSet of; oldest revision first."""
+        deployments = self._at(DEPLOYMENT.name, key)
+        found = (self._entries[REPLICA_SET.name][uid].value for uid in self._at(REPLICA_SET.name, key))
+        mine = (generation for generation in found if generation.owner_uid in deployments)
+        return tuple(sorted(mine, key=lambda generation: generation.revision or 0))
+
     def _at(self, kind: str, key: ServiceKey) -> set[str]:
         return self._places[kind].get(_Place(key.namespace, labels.child_name(key.name)), set())
 
@@ -137,7 +148,7 @@ def _place(kind: str, meta: Mapping[str, Any]) -> _Place:
     """Where an object belongs; a pod that names no service is kept, as listings have it, and found by none."""
     if kind == labels.KIND:
         return _Place(meta["namespace"], labels.child_name(meta["name"]))
-    if kind == POD.name:
+    if kind in _READ:
         return _Place(meta["namespace"], (meta.get("labels") or {}).get(labels.SERVICE, ""))
     return _Place(meta["namespace"], meta["name"])
 

@@ -6,7 +6,15 @@ from typing import NamedTuple
 from pagefleet_api.reasons import ConditionType, EventReason, Reason
 from pagefleet_api.status import Condition, Status
 
-_WARNINGS = frozenset({EventReason.DRAIN_TIMED_OUT, EventReason.NOT_READY, EventReason.INVALID_SPEC})
+_WARNINGS = frozenset(
+    {
+        EventReason.DRAIN_TIMED_OUT,
+        EventReason.NOT_READY,
+        EventReason.INVALID_SPEC,
+        EventReason.TRIAL_SKIPPED,
+        EventReason.ROLLED_BACK,
+    }
+)
 _QUIET = frozenset({Reason.STARTING, Reason.PAUSED})
 """Reasons of a service that is on its way, or does what it was asked for."""
 _BURST = 20

@@ -12,6 +12,10 @@ from typing import NamedTuple
 from pagefleet_api import labels
 from pagefleet_api.load import Load
 from pagefleet_api.runtimes import Place
+from pagefleet_operator.deployments import TEMPLATE_HASH
+from pagefleet_operator.deployments import DeploymentView as DeploymentView
+from pagefleet_operator.deployments import Generation as Generation
+from pagefleet_operator.deployments import Progress as Progress
 from pagefleet_operator.evidence import Evidence as Evidence
 from pagefleet_operator.evidence import Room as Room
 from pagefleet_operator.evidence import Warned as Warned
@@ -22,9 +26,6 @@ from pagefleet_operator.problems import Body as Body
 from pagefleet_operator.problems import PodProblem as PodProblem
 from pagefleet_operator.problems import condition_of, creating_since, pod_problem
 from pagefleet_operator.problems import parse_time as parse_time
-
-TEMPLATE_HASH = "pod-template-hash"
-"""Label that the Deployment controller puts on pods; one value for each generation of the template."""
 
 LEAVING_COST = -2000
 """Deletion cost of a pod whose drain is over: it goes before those that still drain."""
@@ -161,75 +162,6 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """A Deployment's condition `Progressing`."""
-
-    status: str
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeploymentView:
-    """The parts of a Deployment that decisions read."""
-
-    name: str
-    uid: str = ""
-    generation: int = 0
-    observed_generation: int = 0
-    replicas: int = 1
-    """`spec.replicas`: wanted pods, draining ones included."""
-    total: int = 0
-    updated: int = 0
-    ready: int = 0
-    available: int = 0
-    progressing: Progress | None = None
-    replica_failure: str | None = None
-    """Why pods could not be made (quota, admission), in the API server's words."""
-    max_surge: str | None = None
-    max_unavailable: str | None = None
-
-    @property
-    def settled(self) -> bool:
-        """The controller has looked at the latest change: until then its status is about an earlier one."""
-        return self.observed_generation >= self.generation
-
-    @property
-    def two_templates(self) -> bool:
-        """Pods of an older template exist: a roll-out is under way."""
-        return self.total > self.updated
-
-    @property
-    def deadline_exceeded(self) -> bool:
-        """The roll-out of the latest change made no progress for `progressDeadlineSeconds`."""
-        late = self.progressing is not None and self.progressing.reason == "ProgressDeadlineExceeded"
-        return late and self.settled
-
-    @classmethod
-    def from_object(cls, body: Body) -> "DeploymentView":
-        """Read a Deployment as the API server gives it."""
-        meta, spec, status = (body.get(part) or {} for part in ("metadata", "spec", "status"))
-        rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
-        failure = condition_of(status, "ReplicaFailure") or {}
-        replicas = spec.get("replicas")
-        return cls(
-            name=meta.get("name", ""),
-            uid=meta.get("uid", ""),
-            generation=meta.get("generation") or 0,
-            observed_generation=status.get("observedGeneration") or 0,
-            replicas=1 if replicas is None else replicas,
-            total=status.get("replicas") or 0,
-            updated=status.get("updatedReplicas") or 0,
-            ready=status.get("readyReplicas") or 0,
-            available=status.get("availableReplicas") or 0,
-            progressing=_progress(status),
-            replica_failure=failure.get("message", "") if failure.get("status") == "True" else None,
-            max_surge=_text(rolling.get("maxSurge")),
-            max_unavailable=_text(rolling.get("maxUnavailable")),
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Observed:
     """All that one pass over one service sees. Build it from caches that include the operator's own
     writes: a pass that does not see the label it flipped a moment ago may choose another pod.
@@ -241,6 +173,8 @@ class Observed:
     """Latest good sample by pod uid; read it with `sample`."""
     latencies: Mapping[str, Latencies] = field(default_factory=dict)
     """Latest by pod uid, while somebody asks for them; read it with `measured`."""
+    generations: tuple[Generation, ...] = ()
+    """Templates that the Deployment has and had."""
     children: Mapping[ChildKey, Body] = field(default_factory=dict)
     """Live objects that have a child's name or this service as controller, raw."""
     evidence: Evidence = field(default_factory=Evidence)
@@ -266,6 +200,20 @@ class Observed:
         """The Deployment's controller has looked at the latest change, if there is a Deployment."""
         return self.deployment is None or self.deployment.settled
 
+    @property
+    def latest(self) -> Generation | None:
+        """The generation that is rolled out; None until the Deployment's controller has taken the latest change up,
+        and while its ReplicaSet is not known here.
+        """
+        live = self.deployment
+        if live is None or not live.settled or live.revision is None:
+            return None
+        return next((each for each in self.generations if each.revision == live.revision), None)
+
+    def of_generation(self, template_hash: str) -> list[Pod]:
+        """Its pods that are not on their way out."""
+        return [pod for pod in self.pods if pod.active and pod.template_hash == template_hash]
+
     def sample(self, pod: Pod) -> Sample | None:
         """The pod's latest good sample, however old; None when it is of a container that runs no more."""
         sample = self.samples.get(pod.uid)
@@ -275,13 +223,6 @@ class Observed:
         """What the pod's container has measured so far; None when that is not known."""
         found = self.latencies.get(pod.uid)
         return found if found is not None and pod.running and found.restarts == pod.restarts else None
-
-
-def _progress(status: Body) -> Progress | None:
-    found = condition_of(status, "Progressing")
-    return (
-        None if found is None else Progress(found.get("status", ""), found.get("reason", ""), found.get("message", ""))
-    )
 
 
 def _engine_container(status: Body) -> Body:
@@ -296,7 +237,3 @@ def _integer(text: object) -> int | None:
         return int(str(text))
     except ValueError:
         return None
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)

@@ -12,6 +12,7 @@ from pagefleet_operator.autoscaling import Memory, Outcome
 from pagefleet_operator.execute import Hindrances, Steps
 from pagefleet_operator.news import News, Ration
 from pagefleet_operator.observed import Body
+from pagefleet_operator.plan.trial import Baseline, Course
 
 TRAIL_LENGTH = 100
 
@@ -26,6 +27,8 @@ class Recollection:
     wanted: int | None = None
     ration: Ration = field(default_factory=Ration)
     unposted: list[News] = field(default_factory=list)
+    start: Baseline = field(default_factory=dict)
+    """What each pod had measured when the comparison of a trial began."""
     trail: deque[Decision] = field(default_factory=lambda: deque(maxlen=TRAIL_LENGTH))
 
 
@@ -36,6 +39,7 @@ class Pass:
     steps: Steps
     wanted: int
     outcome: Outcome | None
+    course: Course
 
 
 @dataclass(frozen=True, slots=True)

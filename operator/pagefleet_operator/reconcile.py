@@ -16,12 +16,13 @@ from pagefleet_operator.cache import ServiceKey, WatchCache
 from pagefleet_operator.execute import Executor, Hindrances, Steps
 from pagefleet_operator.inquiry import Inquiry
 from pagefleet_operator.metrics import Metrics, Operator
-from pagefleet_operator.news import turn
+from pagefleet_operator.news import News, turn
 from pagefleet_operator.observed import Body, ChildKey, DeploymentView, Now, Observed
 from pagefleet_operator.passes import Done, Pass, Recollection, live_status, reported_replicas, same_answer
 from pagefleet_operator.plan.convergence import plan_children
 from pagefleet_operator.plan.replicas import plan_replicas
-from pagefleet_operator.plan.rollout import rolling_update
+from pagefleet_operator.plan.trial import baseline, on_trial
+from pagefleet_operator.rollouts import Images, choose
 from pagefleet_operator.scraper import Scraper
 from pagefleet_operator.settings import Settings
 from pagefleet_operator.status import invalid_status, service_status, worth_writing
@@ -55,6 +56,7 @@ class Reconciler:
         self._scraper, self._metrics, self._look_again = scraper, metrics, look_again
         self._executor = Executor(cluster, scraper, cache, metrics)
         self._inquiry = Inquiry(cluster, everywhere=not settings.namespaces)
+        self._images = Images(settings.engine_image, settings.fetch_image)
         self._kept: dict[ServiceKey, Recollection] = {}
 
     async def converge(self, key: ServiceKey) -> None:
@@ -132,6 +134,7 @@ class Reconciler:
             pods=self._cache.pods(key),
             samples=self._scraper.samples(key),
             latencies=self._scraper.latencies(key),
+            generations=self._cache.generations(key),
             children=children,
         )
 
@@ -151,19 +154,11 @@ class Reconciler:
             drain_timeout_s=service.spec.drain.timeout_seconds,
             sample_max_age_s=_SAMPLE_MAX_AGE_S if policy is None else policy.max_age_s,
         )
-        surge = rolling_update(service.spec.rollout, observed, now)
-        live = observed.children.get(ChildKey("Deployment", service.child_name))
-        choices = render.Choices(
-            replicas=replicas.deployment_replicas,
-            wanted=wanted,
-            image=render.pinned_image(service, live, self._settings.engine_image),
-            fetch_image=render.pinned_fetch_image(service, live, self._settings.fetch_image),
-            max_surge=surge.max_surge,
-            max_unavailable=surge.max_unavailable,
-        )
-        children = plan_children(render.manifests(service, choices), observed.children)
+        kept.start = baseline(kept.start, observed) if on_trial(observed) else {}
+        rollout = choose(service, observed, wanted, replicas, now, images=self._images, start=kept.start)
+        children = plan_children(render.manifests(service, rollout.choices), observed.children)
         self._remember(key, kept, outcome, wanted)
-        return Pass(Steps(service, observed, replicas, children), wanted, outcome)
+        return Pass(Steps(service, observed, replicas, children), wanted, outcome, rollout.course)
 
     def _recall(self, key: ServiceKey, service: InferenceService) -> Recollection:
         if key not in self._kept:
@@ -197,12 +192,14 @@ class Reconciler:
         if hindrances.waits:
             self._look_again(key, _PREDECESSOR_LOOK_S)
         self._time_decision(decided)
-        await self._post(key, decided.steps.service)
+        await self._post(key, decided.steps.service, () if hindrances.conflicts else decided.course.news)
         return Done(decided, hindrances)
 
-    async def _post(self, key: ServiceKey, service: InferenceService) -> None:
+    async def _post(self, key: ServiceKey, service: InferenceService, done: Sequence[News]) -> None:
+        """What was decided, in the order of its making, and `done`: what counts only now that it is written."""
         kept = self._kept.get(key)
         unposted = kept.unposted if kept is not None else []
+        unposted += done
         while unposted:
             await self._executor.post(service.namespace, service.name, service.uid, unposted.pop(0))
 
@@ -211,11 +208,13 @@ class Reconciler:
         timings, observed, outcome = self._settings.timings, decided.steps.observed, decided.outcome
         draining = decided.steps.replicas.draining > 0
         unready = any(pod.active and not pod.ready for pod in observed.pods)
-        busy = draining or unready or (outcome is not None and outcome.watch_closely)
+        trial = decided.course.trial is not None and decided.course.trial.under_way
+        busy = draining or unready or trial or (outcome is not None and outcome.watch_closely)
         calm_s = timings.scrape_idle_s if outcome is None else timings.scrape_calm_s
         interval_s = timings.scrape_busy_s if busy else calm_s
-        self._scraper.watch(key, observed.pods, interval_s=interval_s, matters=draining or outcome is not None)
-        if draining or outcome is not None:
+        matters = draining or trial or outcome is not None
+        self._scraper.watch(key, observed.pods, interval_s=interval_s, matters=matters, latencies=trial)
+        if matters:
             self._look_again(key, interval_s * _ROUNDS_MISSED)
         elif unready or observed.rollout_in_progress:
             self._look_again(key, _ROLLOUT_LOOK_S)

@@ -20,6 +20,7 @@ PERMISSIONS = {
     ("apps", "deployments", "get list watch create patch"),
     ("", "services", "get list watch create patch"),
     ("", "serviceaccounts", "get list watch create patch"),
+    ("apps", "replicasets", "get list watch"),
     ("policy", "poddisruptionbudgets", "get list watch create patch delete"),
     ("", "pods", "get list watch patch"),
     ("", "events", "list"),

@@ -31,6 +31,16 @@ def test_a_small_service_gets_the_documented_defaults() -> None:
     )
 
 
+def test_a_trial_has_defaults_for_everything_and_none_happens_unless_asked_for() -> None:
+    assert InferenceService.parse(body()).spec.rollout.analysis is None
+    rules = InferenceService.parse(body(rollout={"analysis": {}})).spec.rollout.analysis
+    assert rules is not None
+    assert (rules.traffic_percent, rules.hold_seconds) == (10, 300)
+    assert (rules.max_ttft_regression, rules.max_itl_regression, rules.max_error_rate) == ("0.2", "0.2", "0.01")
+    with pytest.raises(InvalidService, match=r"rollout.analysis.maxITLRegression.*at most 10.*given: '11'"):
+        InferenceService.parse(body(rollout={"analysis": {"maxITLRegression": "11"}}))
+
+
 def test_autoscaling_defaults_to_a_queue_of_4_and_three_quarters_of_the_cache() -> None:
     autoscaling = InferenceService.parse(body(autoscaling={"maxReplicas": 6})).spec.autoscaling
     assert autoscaling is not None

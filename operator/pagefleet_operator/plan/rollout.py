@@ -45,13 +45,14 @@ def _cannot_surge(rollout: Rollout, observed: Observed, now: Now) -> bool:
     live = observed.deployment
     if live is None:
         return False
-    before = _chosen_before(rollout, live)
+    before = _chosen_before(rollout, live) if live.trial is None else live.trial.replaces
     if not live.settled:
         return before
-    return live.two_templates and (before or _trial_failed(observed, now))
+    return live.two_templates and (before or cannot_be_placed(observed, now))
 
 
-def _trial_failed(observed: Observed, now: Now) -> bool:
+def cannot_be_placed(observed: Observed, now: Now) -> bool:
+    """The scheduler has tried for SURGE_TRIAL to find a node for a pod of the newest template."""
     return any(
         pod.problem is not None
         and pod.problem.reason is Reason.UNSCHEDULABLE

@@ -1,6 +1,13 @@
 """What should exist: every object that an InferenceService owns, as pure values. Equal input, equal bytes."""
 
-from pagefleet_operator.render.manifests import Choices, Manifest, manifests, pinned_fetch_image, pinned_image
+from pagefleet_operator.render.manifests import (
+    Choices,
+    Manifest,
+    manifests,
+    pinned_fetch_image,
+    pinned_image,
+    template_digest,
+)
 from pagefleet_operator.render.pod import warnings
 
-__all__ = ["Choices", "Manifest", "manifests", "pinned_fetch_image", "pinned_image", "warnings"]
+__all__ = ["Choices", "Manifest", "manifests", "pinned_fetch_image", "pinned_image", "template_digest", "warnings"]

@@ -1,6 +1,7 @@
 """The list of children, and the two small ones."""
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,9 @@ class Choices:
     image: of the engine; see `pinned_image`.
     fetch_image: of what downloads models; see `pinned_fetch_image`.
     max_surge, max_unavailable: for the rolling update; a number of pods or a percentage.
+    paused, min_ready_s: what a template on trial asks of the Deployment's controller.
+    trial: how far a trial is, for the Deployment's annotation.
+    template: an earlier one to stay at in place of the service's own.
     """
 
     replicas: int
@@ -42,6 +46,10 @@ class Choices:
     fetch_image: str
     max_surge: int | str
     max_unavailable: int | str
+    paused: bool = False
+    min_ready_s: int = 0
+    trial: str | None = None
+    template: Manifest | None = None
 
 
 def manifests(service: InferenceService, choices: Choices) -> list[Manifest]:
@@ -106,13 +114,17 @@ def deployment(service: InferenceService, choices: Choices) -> Manifest:
         ENGINE_DIGEST: engine_digest(service),
         ENGINE_IMAGE: choices.image,
         **({FETCH_IMAGE: choices.fetch_image} if fetches_in_pod(service.spec.model) else {}),
+        labels.TEMPLATE: template_digest(service, choices),
+        **({} if choices.trial is None else {labels.TRIAL: choices.trial}),
     }
+    held_back = {"paused": choices.paused or None, "minReadySeconds": choices.min_ready_s or None}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {**_metadata(service), "annotations": annotations},
         "spec": {
             "replicas": choices.replicas,
+            **{name: value for name, value in held_back.items() if value is not None},
             "selector": {"matchLabels": labels.selector(service.name)},
             "strategy": {
                 "type": "RollingUpdate",
@@ -120,9 +132,20 @@ def deployment(service: InferenceService, choices: Choices) -> Manifest:
             },
             "progressDeadlineSeconds": service.spec.rollout.progress_deadline_seconds,
             "revisionHistoryLimit": 3,
-            "template": pod.template(service, choices.image, choices.fetch_image),
+            "template": choices.template or asked_template(service, choices),
         },
     }
+
+
+def asked_template(service: InferenceService, choices: Choices) -> Manifest:
+    """The pod template that the service asks for."""
+    return pod.template(service, choices.image, choices.fetch_image)
+
+
+def template_digest(service: InferenceService, choices: Choices) -> str:
+    """A digest of the pod template that the service asks for: another one is another generation of pods."""
+    text = json.dumps(asked_template(service, choices), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH]
 
 
 def pinned_image(service: InferenceService, live: Mapping[str, Any] | None, default_image: str) -> str:

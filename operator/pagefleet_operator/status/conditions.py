@@ -10,6 +10,7 @@ from pagefleet_operator.autoscaling.values import Outcome, Verdict
 from pagefleet_operator.observed import Now, Observed, Pod, format_second
 from pagefleet_operator.plan.convergence import Conflict, Wait
 from pagefleet_operator.status.causes import refusal, told
+from pagefleet_operator.trials import Phase, Trial
 
 Found = dict[ConditionType, Verdict]
 
@@ -119,6 +120,9 @@ def _stalled(scene: Scene) -> Verdict | None:
     if scene.apply_error is not None:
         return refusal(scene.apply_error)._replace(status=True)
     deployment = scene.observed.deployment
+    trial = None if deployment is None else deployment.trial
+    if trial is not None and trial.reason is not None:
+        return Verdict(True, trial.reason, f"{trial.words}; the earlier pods stay until the spec changes again")
     if deployment is not None and deployment.deadline_exceeded and deployment.progressing is not None:
         return Verdict(True, Reason.PROGRESS_DEADLINE_EXCEEDED, deployment.progressing.message)
     return None
@@ -127,6 +131,9 @@ def _stalled(scene: Scene) -> Verdict | None:
 def _reconciling(scene: Scene) -> Verdict | None:
     if scene.waits:
         return Verdict(True, Reason.PREDECESSOR_LEAVING, "; ".join(wait.message for wait in scene.waits))
+    trial = scene.observed.deployment and scene.observed.deployment.trial
+    if trial and trial.under_way:
+        return Verdict(True, Reason.ON_TRIAL, _on_trial(trial))
     if scene.observed.two_templates:
         return Verdict(True, Reason.ROLLING_OUT, "pods are being replaced by those of the latest template")
     if scene.draining:
@@ -137,6 +144,14 @@ def _reconciling(scene: Scene) -> Verdict | None:
     if not scene.observed.settled:
         return Verdict(True, Reason.APPLYING, "the Deployment's controller has not looked at the latest change yet")
     return None
+
+
+def _on_trial(trial: Trial) -> str:
+    """The same words for a whole phase, as each other text would be one more write."""
+    pods = "1 pod" if trial.pods == 1 else f"{trial.pods} pods"
+    if trial.phase is Phase.STARTING:
+        return f"waits for {pods} of the latest template beside the others"
+    return f"compares {pods} of the latest template with the others since {format_second(trial.since)}"
 
 
 def _scaling(scene: Scene) -> Found:

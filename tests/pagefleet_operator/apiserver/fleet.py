@@ -9,13 +9,38 @@ import itertools
 import json
 import threading
 import time
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from pagefleet_api import labels
+from pagefleet_api.metrics import Engine as EngineMetrics
 from tests.pagefleet_operator.apiserver.api import Api, ApiRefusal, Json
 
 _ADDRESSES = itertools.count(1)
+
+
+class Answers:
+    """What an engine measured of its answers, as its `/metrics` tells it."""
+
+    def __init__(self) -> None:
+        self._ttft_s: list[float] = []
+        self._outcomes = {"stop": 0, "error": 0}
+
+    def add(self, count: int, *, ttft_s: float, failed: bool = False) -> None:
+        """So many more."""
+        self._ttft_s += [ttft_s] * count
+        self._outcomes["error" if failed else "stop"] += count
+
+    def exposition(self) -> bytes:
+        """The text."""
+        ttft = EngineMetrics.TIME_TO_FIRST_TOKEN
+        bounds = [(str(bound), bound) for bound in ttft.buckets] + [("+Inf", float("inf"))]
+        lines = [f'{ttft.name}_bucket{{le="{name}"}} {sum(s <= le for s in self._ttft_s)}' for name, le in bounds]
+        lines += [f"{ttft.name}_count {len(self._ttft_s)}", f"{ttft.name}_sum {sum(self._ttft_s)}"]
+        ended = EngineMetrics.REQUESTS.name
+        lines += [f'{ended}{{outcome="{outcome}"}} {count}' for outcome, count in self._outcomes.items()]
+        return "\n".join((*lines, "")).encode()
 
 
 class Engine:
@@ -28,6 +53,7 @@ class Engine:
         self.garbage: bytes | None = None
         self.status = 200
         self.told: list[str] = []
+        self.answers = Answers()
         self._server = ThreadingHTTPServer((address, labels.ADMIN_PORT), _handler(self))
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
@@ -64,7 +90,8 @@ def _handler(engine: Engine) -> type[BaseHTTPRequestHandler]:
             if engine.dead:
                 self.close_connection = True
                 return
-            self._answer(engine.status, engine.load())
+            metrics = self.path == "/metrics"
+            self._answer(engine.status, engine.answers.exposition() if metrics else engine.load())
 
         def do_POST(self) -> None:
             if engine.dead:
@@ -163,6 +190,7 @@ class Fleet:
 
     def _report(self, name: str, engine: Engine) -> None:
         ready = "False" if engine.draining else "True"
+        since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         status = {
             "phase": "Running",
             "podIP": engine.address,
@@ -170,7 +198,7 @@ class Fleet:
             "conditions": [
                 {"type": "PodScheduled", "status": "True"},
                 {"type": "ContainersReady", "status": ready},
-                {"type": "Ready", "status": ready},
+                {"type": "Ready", "status": ready, "lastTransitionTime": since},
             ],
             "containerStatuses": [
                 {

@@ -27,8 +27,9 @@ def _with(namespace: str, path: str, value: Any) -> Json:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_example_is_accepted_under_strict_validation(api: Api, namespace: str, name: str) -> None:
-    created = api.create("inferenceservices", example(name, namespace), strict=True)
-    assert created["spec"]["replicas"] == 1
+    body = example(name, namespace)
+    created = api.create("inferenceservices", body, strict=True)
+    assert created["spec"]["replicas"] == body["spec"].get("replicas", 1)
 
 
 def test_the_crd_is_established_without_complaints_about_its_schema(api: Api) -> None:
@@ -79,6 +80,14 @@ def test_an_unknown_field_is_pruned_otherwise(api: Api, namespace: str) -> None:
             "averageValue must be at least 1m",
         ),
         ("rollout", {"maxSurge": 0, "maxUnavailable": "0%"}, "must not both be 0"),
+        ("rollout", {"analysis": {"maxTTFTRegression": "-0.1"}}, "analysis.maxTTFTRegression must be at least 0"),
+        (
+            "rollout",
+            {"analysis": {"maxITLRegression": 11}},
+            "maxITLRegression must be at least 0 and at most 10",
+        ),
+        ("rollout", {"analysis": {"maxErrorRate": "2"}}, "analysis.maxErrorRate must be at least 0 and at most 1"),
+        ("rollout", {"analysis": {"trafficPercent": 51}}, "rollout.analysis.trafficPercent"),
         ("replicas", -1, "spec.replicas"),
     ],
 )

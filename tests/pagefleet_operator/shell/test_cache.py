@@ -105,3 +105,19 @@ def test_the_memory_of_what_is_gone_is_bounded() -> None:
     for number in range(10_050):
         cache.drop("Pod", str(number), _pod(str(number), 1))
     assert len(cache._gone) == 10_000
+
+
+def test_templates_are_those_of_the_services_own_deployment_in_the_order_of_their_revisions() -> None:
+    cache = _cache()
+    cache.put("Deployment", _body("s", "d", 1))
+    for version, (name, owner, revision) in enumerate((("s-2", "d", 2), ("s-1", "d", 1), ("s-0", "elsewhere", 3))):
+        meta = {
+            "labels": {labels.SERVICE: "s"},
+            "annotations": {"deployment.kubernetes.io/revision": str(revision)},
+            "ownerReferences": [{"uid": owner, "controller": True}],
+        }
+        template = {"metadata": {"labels": {"pod-template-hash": name}}}
+        cache.put("ReplicaSet", {**_body(name, name, version + 2, **meta), "spec": {"template": template}})
+    assert [each.template_hash for each in cache.generations(_KEY)] == ["s-1", "s-2"]
+    assert cache.owner("ReplicaSet", "s-1") == _KEY
+    assert cache.generations(ServiceKey("n", "other")) == ()

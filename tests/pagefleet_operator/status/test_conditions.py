@@ -1,8 +1,10 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pagefleet_api.reasons import Reason
+from pagefleet_api.status import Status
 from pagefleet_operator.observed import (
     ChildKey,
     DeploymentView,
@@ -14,8 +16,9 @@ from pagefleet_operator.observed import (
     Room,
 )
 from pagefleet_operator.plan.convergence import Conflict, Wait
+from pagefleet_operator.trials import Phase, Trial
 from tests.pagefleet_operator.autoscaling.build import SILENT, UNPLACED
-from tests.pagefleet_operator.plan.build import drained, observed, pod
+from tests.pagefleet_operator.plan.build import START, drained, observed, pod
 from tests.pagefleet_operator.status.build import at, autoscaled, condition, fleet, outcome, ready, status
 
 CONFLICT = Conflict(ChildKey("Service", "llama"), "Service llama exists and is not ours")
@@ -84,6 +87,31 @@ def test_reconciling_is_there_only_while_true(seen: Observed, wanted: int, reaso
     found = condition(status(seen, wanted), "Reconciling")
     assert (found and found.reason) == reason
     assert condition(status(seen, wanted), "Stalled") is None
+
+
+def _on_trial(phase: Phase, **changes: Any) -> Status:
+    trial = Trial(phase=phase, since=START, stable="one", pods=1, **changes)
+    view = DeploymentView(name="llama", replicas=1, total=2, updated=1, trial=trial)
+    return status(Observed(view, (pod("a"), pod("b"))), 1)
+
+
+def test_a_trial_is_told_in_the_same_words_for_a_whole_phase() -> None:
+    for phase, words in (
+        (Phase.STARTING, "waits for 1 pod of the latest template beside the others"),
+        (Phase.MEASURING, "compares 1 pod of the latest template with the others since 2026-01-01T00:00:00Z"),
+    ):
+        told = condition(_on_trial(phase), "Reconciling")
+        assert told is not None
+        assert (told.reason, told.message) == ("OnTrial", words)
+
+
+def test_a_change_that_was_taken_back_stalls_the_service_with_both_numbers() -> None:
+    words = "TTFT p95 760.0 ms against 380.0 ms, at most 456.0 ms"
+    found = _on_trial(Phase.ROLLED_BACK, reason=Reason.SLO_REGRESSION, words=words)
+    stalled = condition(found, "Stalled")
+    assert stalled is not None
+    assert (stalled.reason, stalled.message.startswith(words)) == ("SLORegression", True)
+    assert condition(found, "Reconciling") is None
 
 
 def test_a_stalled_service_is_not_reconciling_too() -> None:
