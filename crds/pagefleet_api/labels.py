@@ -21,6 +21,11 @@ SERVING = "pagefleet.io/serving"
 SERVING_TRUE = "true"
 SERVING_FALSE = "false"
 
+SHARD = "pagefleet.io/shard"
+"""Label of the user's on an InferenceService: which operators run it. Without it, those without a shard do."""
+OPERATOR = "pagefleet.io/operator"
+"""Annotation on a Deployment: the Lease (`namespace/name`) of the operators that wrote it."""
+
 DRAIN_STARTED = "pagefleet.io/drain-started"
 """Annotation on a draining pod: RFC 3339 time at which the label was flipped."""
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 from urllib.parse import urlencode
@@ -16,41 +16,22 @@ from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 
 from pagefleet_api import labels
+from pagefleet_operator.api_errors import ApiError as ApiError
+from pagefleet_operator.api_errors import NotFound as NotFound
+from pagefleet_operator.api_errors import NotLeading as NotLeading
+from pagefleet_operator.api_errors import Outdated as Outdated
+from pagefleet_operator.api_errors import Refused as Refused
+from pagefleet_operator.api_errors import Terminating as Terminating
+from pagefleet_operator.api_errors import Unavailable as Unavailable
+from pagefleet_operator.api_errors import answer_error
 from pagefleet_operator.kinds import CHILDREN, EVENT, INFERENCE_SERVICE, LEASE, POD, Kind
 from pagefleet_operator.metrics import Metrics, Operator
 from pagefleet_operator.news import News
+from pagefleet_operator.ownership import selector
 from pagefleet_operator.settings import Settings
 
 Body = dict[str, Any]
 Connection: TypeAlias = ApiClient
-
-
-class ApiError(Exception):
-    """A request that the API server did not carry out; the text is the server's."""
-
-
-class NotFound(ApiError):
-    """The object is gone: look again."""
-
-
-class Outdated(ApiError):
-    """Somebody else changed or replaced the object: look again."""
-
-
-class Terminating(ApiError):
-    """The namespace is on its way out: nothing can be created in it, ever again."""
-
-
-class Refused(ApiError):
-    """The server refuses the object: quota, admission, permissions; the user or an administrator must act."""
-
-
-class Unavailable(ApiError):
-    """The server did not answer, or asked for later: try again later."""
-
-
-class NotLeading(ApiError):
-    """This replica may not write now."""
 
 
 _APPLY = "application/apply-patch+yaml"
@@ -60,8 +41,6 @@ _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=
 _OURS = (("fieldManager", labels.FIELD_MANAGER),)
 _FORCED = (*_OURS, ("force", "true"))
 _NOTE_LIMIT = 1024
-_ADMINISTRATORS_OR_USERS = ("failed calling webhook", "failed to create typed patch object")
-"""Internal errors (500) that somebody must act on: a webhook is away; a field has another type or name in an apply."""
 
 
 async def connect() -> Connection:
@@ -195,9 +174,14 @@ class Cluster:
 
     async def uids(self, kind: Kind, namespace: str | None) -> set[str]:
         """The uids of all our objects of a kind, as the server's storage has them now."""
-        query = () if kind is INFERENCE_SERVICE else (("labelSelector", f"{labels.MANAGED_BY}={labels.FIELD_MANAGER}"),)
+        children = f"{labels.MANAGED_BY}={labels.FIELD_MANAGER}"
+        ours = selector(self._settings.shard) if kind is INFERENCE_SERVICE else children
         answer = await self._request(
-            "GET", kind.path(namespace), query=query, timeout_s=self._read_timeout_s, accept=_METADATA_ONLY
+            "GET",
+            kind.path(namespace),
+            query=(("labelSelector", ours),),
+            timeout_s=self._read_timeout_s,
+            accept=_METADATA_ONLY,
         )
         return {item["metadata"]["uid"] for item in answer.get("items") or ()}
 
@@ -273,27 +257,3 @@ class Cluster:
         if answer.status < 300:
             return dict(json.loads(text)) if text else {}
         raise answer_error(answer.status, text, f"{method} {path}")
-
-
-def answer_error(status: int, text: bytes, request: str) -> ApiError:
-    """What an answer of 300 and more means; the text is the server's, or names the request."""
-    try:
-        answer = json.loads(text)
-    except ValueError:
-        answer = {}
-    message = answer.get("message") or f"{request}: HTTP {status}"
-    if status == 404:
-        return NotFound(message)
-    if status == 409:
-        return Outdated(message)
-    if "NamespaceTerminating" in _causes(answer):
-        return Terminating(message)
-    if any(words in message for words in _ADMINISTRATORS_OR_USERS):
-        return Refused(message)
-    if status == 429 or status >= 500 or status == 401:
-        return Unavailable(message)
-    return Refused(message)
-
-
-def _causes(answer: Mapping[str, Any]) -> Iterator[str]:
-    yield from (cause.get("reason", "") for cause in (answer.get("details") or {}).get("causes") or ())

@@ -12,6 +12,7 @@ import kopf
 
 from pagefleet_operator import cluster as api
 from pagefleet_operator.cache import ServiceKey, WatchCache
+from pagefleet_operator.claims import Claims
 from pagefleet_operator.lease import Leadership
 from pagefleet_operator.metrics import Metrics, Operator
 from pagefleet_operator.observed import Pod
@@ -66,6 +67,7 @@ class Program:
         self._reconciler = Reconciler(
             settings, self._cache, cluster, self._scraper, self._metrics, self._queue.add_after
         )
+        self._claims = Claims(settings, self._cache, cluster, self._queue.add_after)
         self._watch = Watch(settings, self._cache, cluster, self._queue)
         self._beat_s = time.monotonic()
 
@@ -135,7 +137,7 @@ class Program:
         while True:
             key = await self._queue.get()
             try:
-                if self._holds() and self._watch.knows(key.namespace):
+                if self._holds() and self._watch.knows(key.namespace) and await self._claims.may_act(key):
                     await self._pass(key)
                 else:
                     self._reconciler.forget(key)

@@ -156,7 +156,8 @@ class Reconciler:
         )
         kept.start = baseline(kept.start, observed) if on_trial(observed) else {}
         rollout = choose(service, observed, wanted, replicas, now, images=self._images, start=kept.start)
-        children = plan_children(render.manifests(service, rollout.choices), observed.children)
+        choices = replace(rollout.choices, owner=self._settings.owner)
+        children = plan_children(render.manifests(service, choices), observed.children)
         self._remember(key, kept, outcome, wanted)
         return Pass(Steps(service, observed, replicas, children), wanted, outcome, rollout.course)
 

@@ -2,12 +2,15 @@
 
 import argparse
 import os
+import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal, NamedTuple
+
+from pagefleet_operator.ownership import Owner
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _ENVIRONMENT_PREFIX = "PAGEFLEET_"
@@ -22,6 +25,8 @@ class Address(NamedTuple):
     port: int
 
 
+_DEFAULT_LEASE = "pagefleet-operator"
+_SHARD = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 DEFAULT_LISTEN = Address("", 8080)
 
 
@@ -50,6 +55,8 @@ class Timings:
     scrape_calm_s: float = 4.0
     scrape_idle_s: float = 10.0
     scrape_timeout_s: float = 1.5
+    handover_s: float = 5.0
+    rival_look_s: float = 5.0
     live_watch_s: float = 150.0
     live_loop_s: float = 30.0
 
@@ -61,12 +68,18 @@ class Settings:
     engine_image: str = DEFAULT_ENGINE_IMAGE
     fetch_image: str = DEFAULT_FETCH_IMAGE
     namespaces: tuple[str, ...] = ()
+    shard: str | None = None
     listen: Address = DEFAULT_LISTEN
     lease_namespace: str = "default"
-    lease_name: str = "pagefleet-operator"
+    lease_name: str = _DEFAULT_LEASE
     identity: str = "pagefleet-operator"
     log_format: Literal["json", "text"] = "json"
     timings: Timings = field(default_factory=Timings)
+
+    @property
+    def owner(self) -> Owner:
+        """This operator, as Deployments name it."""
+        return Owner(self.lease_namespace, self.lease_name, self.shard)
 
 
 def own_version() -> str:
@@ -90,7 +103,8 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
         namespaces=tuple(dict.fromkeys(options.namespace or _words(environment.get("PAGEFLEET_NAMESPACE", "")))),
         listen=Address(host, port),
         lease_namespace=options.lease_namespace,
-        lease_name=options.lease_name,
+        lease_name=options.lease_name or "-".join(filter(None, (_DEFAULT_LEASE, options.shard))),
+        shard=options.shard,
         identity=options.identity,
         log_format=options.log_format,
     )
@@ -108,12 +122,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     result.add_argument("--version", action="version", version=f"pagefleet {own_version()}")
     _add_image_flags(result, default)
-    result.add_argument(
-        "--namespace",
-        metavar="NAME",
-        action="append",
-        help="namespace to serve; repeatable; without it the whole cluster",
-    )
+    _add_scope_flags(result, default)
     result.add_argument(
         "--listen",
         metavar="[HOST]:PORT",
@@ -146,6 +155,23 @@ def _add_image_flags(result: argparse.ArgumentParser, default: Callable[[str, st
     )
 
 
+def _add_scope_flags(result: argparse.ArgumentParser, default: Callable[[str, str], str]) -> None:
+    result.add_argument(
+        "--namespace",
+        metavar="NAME",
+        action="append",
+        help="namespace to serve; repeatable; without it the whole cluster",
+    )
+    result.add_argument(
+        "--shard",
+        metavar="NAME",
+        type=_shard,
+        default=default("SHARD", "") or None,
+        help="serve only InferenceServices with the label pagefleet.io/shard=NAME; without it only those without that "
+        "label. Each shard has its own Lease",
+    )
+
+
 def _add_lease_flags(
     result: argparse.ArgumentParser, default: Callable[[str, str], str], environment: Mapping[str, str]
 ) -> None:
@@ -158,8 +184,8 @@ def _add_lease_flags(
     result.add_argument(
         "--lease-name",
         metavar="NAME",
-        default=default("LEASE_NAME", "pagefleet-operator"),
-        help="name of the leader's Lease (default %(default)s)",
+        default=default("LEASE_NAME", ""),
+        help=f"name of the leader's Lease (default {_DEFAULT_LEASE}, with -NAME of the shard)",
     )
     result.add_argument(
         "--identity",
@@ -167,6 +193,14 @@ def _add_lease_flags(
         default=default("IDENTITY", environment.get("POD_NAME") or _made_up_identity()),
         help="this replica in the Lease, in Events and in logs; unique (default: $POD_NAME, else made up)",
     )
+
+
+def _shard(text: str) -> str:
+    if not _SHARD.fullmatch(text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be at most 40 small letters, digits and dashes, for example team-a"
+        )
+    return text
 
 
 def _words(text: str) -> list[str]:

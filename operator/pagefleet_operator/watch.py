@@ -18,6 +18,7 @@ from pagefleet_api import labels
 from pagefleet_operator.cache import ServiceKey, WatchCache
 from pagefleet_operator.cluster import ApiError
 from pagefleet_operator.kinds import WATCHED, Kind
+from pagefleet_operator.ownership import selector
 from pagefleet_operator.settings import Settings, Timings
 from pagefleet_operator.streams import Streams
 
@@ -85,7 +86,7 @@ class Watch:
         self.streams.begin()
         tasks = await kopf.spawn_tasks(
             registry=self.registry(login),
-            settings=kopf_settings(self._settings.timings),
+            settings=kopf_settings(self._settings.timings, self._settings.shard),
             identity=kopf_identity(self._settings),
             clusterwide=not self._settings.namespaces,
             namespaces=list(self._settings.namespaces),
@@ -246,7 +247,7 @@ class CappedBackoff:
             yield min(0.25 * 2.0 ** min(exponent, 30), self._cap_s)
 
 
-def kopf_settings(timings: Timings) -> kopf.OperatorSettings:
+def kopf_settings(timings: Timings, shard: str | None = None) -> kopf.OperatorSettings:
     """kopf as a pure watcher.
 
     The server ends each stream after `watch_server_timeout_s`; a stream that says nothing for
@@ -268,8 +269,8 @@ def kopf_settings(timings: Timings) -> kopf.OperatorSettings:
     settings.queueing.idle_timeout = 1.0
     settings.process.ultimate_exiting_timeout = 5
     for kind in WATCHED:
-        if kind != labels.KIND:
-            settings.watching.label_selectors[WATCHED[kind].plural] = _OURS
+        ours = selector(shard) if kind == labels.KIND else _OURS
+        settings.watching.label_selectors[WATCHED[kind].plural] = ours
     return settings
 
 

@@ -26,7 +26,7 @@ PERMISSIONS = {
     ("", "events", "list"),
     ("events.k8s.io", "events", "create"),
 }
-CLUSTER_PERMISSIONS = PERMISSIONS | {("", "nodes", "list")}
+CLUSTER_PERMISSIONS = PERMISSIONS | {("", "nodes", "list"), ("coordination.k8s.io", "leases", "get")}
 LEASE_PERMISSIONS = {("coordination.k8s.io", "leases", "create")}
 NAMED_LEASE_PERMISSIONS = {("coordination.k8s.io", "leases", "get update")}
 

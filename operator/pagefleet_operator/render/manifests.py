@@ -8,6 +8,7 @@ from typing import Any
 
 from pagefleet_api import labels
 from pagefleet_api.service import InferenceService
+from pagefleet_operator.ownership import Owner
 from pagefleet_operator.render import pod
 from pagefleet_operator.render.model import fetches_in_pod
 
@@ -50,6 +51,8 @@ class Choices:
     min_ready_s: int = 0
     trial: str | None = None
     template: Manifest | None = None
+    owner: Owner | None = None
+    """The operator that writes."""
 
 
 def manifests(service: InferenceService, choices: Choices) -> list[Manifest]:
@@ -116,6 +119,7 @@ def deployment(service: InferenceService, choices: Choices) -> Manifest:
         **({FETCH_IMAGE: choices.fetch_image} if fetches_in_pod(service.spec.model) else {}),
         labels.TEMPLATE: template_digest(service, choices),
         **({} if choices.trial is None else {labels.TRIAL: choices.trial}),
+        **(choices.owner.notes() if choices.owner else {}),
     }
     held_back = {"paused": choices.paused or None, "minReadySeconds": choices.min_ready_s or None}
     return {

@@ -82,15 +82,14 @@ def _own_template(service: InferenceService, image: str, fetch_image: str) -> Pa
             ],
             **({"initContainers": list(place.init_containers)} if place.init_containers else {}),
             "containers": [_container(service, image, place, engine)],
-            "volumes": [
-                {"name": "tmp", "emptyDir": {}},
-                *gpus.volumes(spec),
-                *chat_template.volumes(spec),
-                *place.volumes,
-                *engine.volumes,
-            ],
+            "volumes": _volumes(spec, place, engine),
         },
     }
+
+
+def _volumes(spec: Spec, place: ModelPlace, engine: EngineParts) -> list[Part]:
+    tmp: Part = {"name": "tmp", "emptyDir": {}}
+    return [tmp, *gpus.volumes(spec), *chat_template.volumes(spec), *place.volumes, *engine.volumes]
 
 
 def _container(service: InferenceService, image: str, place: ModelPlace, engine: EngineParts) -> Part:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pagefleet_api import labels
 from pagefleet_api.pod_template import checked
 from pagefleet_api.service import InferenceService
-from pagefleet_operator import cluster, render
+from pagefleet_operator import api_errors, render
 from pagefleet_operator.plan.convergence import up_to_date
 from tests.pagefleet_operator.apiserver.api import Api, ApiRefusal, Json
 from tests.pagefleet_operator.apiserver.overlays import OVERLAYS, REFUSED
@@ -83,7 +83,9 @@ def test_an_overlay_that_makes_no_pod_is_refused_in_the_api_servers_words(
         _apply(api, shared_namespace, _rendered(shared_namespace, overlay))
     assert words in str(refusal.value)
     answer = json.dumps({"message": str(refusal.value)}).encode()
-    assert isinstance(cluster.answer_error(refusal.value.status, answer, ""), cluster.Refused), "the user must act"
+    assert isinstance(api_errors.answer_error(refusal.value.status, answer, ""), api_errors.Refused), (
+        "the user must act"
+    )
 
 
 def _apply(api: Api, namespace: str, deployment: Json) -> Json:

@@ -7,6 +7,7 @@ import yaml
 
 from pagefleet_api.service import InferenceService
 from pagefleet_operator import render
+from pagefleet_operator.ownership import Owner
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
@@ -29,6 +30,7 @@ def rendered(example: Path) -> dict[str, str]:
         fetch_image=render.pinned_fetch_image(service, None, FETCH_IMAGE),
         max_surge=1,
         max_unavailable=0,
+        owner=Owner("pagefleet-system", "pagefleet-operator"),
     )
     return {
         f"{manifest['kind'].lower()}.yaml": yaml.safe_dump(manifest, sort_keys=False, width=100)

@@ -50,6 +50,20 @@ def test_a_wrong_address_ends_with_status_2_and_names_the_flag(text: str, capsys
     assert "--listen" in capsys.readouterr().err
 
 
+def test_a_shard_has_a_lease_of_its_own_unless_one_is_named() -> None:
+    assert settings.parse([], {}).lease_name == "pagefleet-operator"
+    blue = settings.parse(["--lease-namespace", "system"], {"PAGEFLEET_SHARD": "blue"})
+    assert blue.owner == ("system", "pagefleet-operator-blue", "blue")
+    assert settings.parse(["--shard", "blue", "--lease-name", "own"], {}).lease_name == "own"
+
+
+@pytest.mark.parametrize("text", ["Blue", "a_b", "-a", "a" * 41])
+def test_a_shard_that_cannot_be_in_a_leases_name_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        settings.parse([f"--shard={text}"], {})
+    assert "small letters, digits and dashes" in capsys.readouterr().err
+
+
 def test_a_wrong_variable_ends_the_same_way(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         settings.parse([], {"PAGEFLEET_LISTEN": "nonsense"})
@@ -63,7 +77,17 @@ def test_help_explains_every_flag_and_version_is_one_line(capsys: pytest.Capture
             settings.parse([flag], {})
         assert ended.value.code == 0
     text = capsys.readouterr().out
-    for flag in ("engine-image", "fetch-image", "namespace", "listen", "lease-namespace", "lease-name", "log-format"):
+    flags = (
+        "engine-image",
+        "fetch-image",
+        "namespace",
+        "shard",
+        "listen",
+        "lease-namespace",
+        "lease-name",
+        "log-format",
+    )
+    for flag in flags:
         assert f"--{flag}" in text
 
 
