@@ -90,9 +90,9 @@ test: check ## All that can be tested without a GPU
 .PHONY: test-torch test-apiserver test-stories
 test-torch:
 	@$(RUN) pytest tests -m "torch and not gpu" -n 2 --dist loadscope --durations=5
-# Half of these wait for another process, so they run beside the ones that compute.
+# Half of these wait for another process, so they run beside the ones that compute, in two control planes.
 test-apiserver:
-	@$(RUN) pytest tests -m "apiserver and not torch" --durations=5
+	@$(RUN) pytest tests -m "apiserver and not torch" -n 2 --dist loadfile --durations=5
 test-stories:
 	@$(RUN) pytest e2e --durations=10
 
