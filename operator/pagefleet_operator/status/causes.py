@@ -40,9 +40,12 @@ _Sick = tuple[Pod, PodProblem]
 def told(pods: Iterable[Pod], evidence: Evidence) -> Verdict | None:
     """The commonest cause and then the others, each with a pod that has it and how many have; None without any.
 
-    Pods that are only starting are told of when nothing else is wrong.
+    Pods that are only starting are told of when nothing else is wrong. While pods of the latest template have
+    something to tell, those of older ones are not asked: what ailed them may be what the new template puts right.
     """
     sick = [(pod, _known_better(pod, pod.problem, evidence)) for pod in pods if pod.problem is not None]
+    latest = max((pod for pod, _ in sick), key=_born, default=None)
+    sick = [(pod, problem) for pod, problem in sick if latest and pod.template_hash == latest.template_hash]
     sick.sort(key=lambda pair: (_GRAVEST_FIRST.index(pair[1].reason), pair[0].name))
     groups = [list(group) for _, group in groupby(sick, key=lambda pair: pair[1].reason)]
     groups.sort(key=lambda group: (_is_start(group), -len(group)))
@@ -51,6 +54,10 @@ def told(pods: Iterable[Pod], evidence: Evidence) -> Verdict | None:
     worth_telling = [group for group in groups if not _is_start(group)][:_CAUSES_TOLD] or groups
     words = "; ".join(_group(group) for group in worth_telling)
     return Verdict(False, groups[0][0][1].reason, words)
+
+
+def _born(pod: Pod) -> float:
+    return pod.created.timestamp() if pod.created else 0.0
 
 
 def _is_start(group: Sequence[_Sick]) -> bool:

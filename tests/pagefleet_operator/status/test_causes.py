@@ -1,4 +1,5 @@
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -110,3 +111,11 @@ def test_a_refusal_is_told_by_who_refuses_in_words_that_stay_the_same(
     said: str, reason: str, message: str | None
 ) -> None:
     assert refusal(said) == (False, reason, message or said)
+
+
+def test_what_ails_the_pods_of_an_older_template_is_told_only_while_the_latest_have_nothing_to_tell() -> None:
+    old = sick("a", Reason.IMAGE_PULL_FAILED, template_hash="one", created=START)
+    new = sick("b", Reason.STARTING, template_hash="two", created=START + timedelta(seconds=9))
+    assert words(old, new) == ("Starting", "b: words")
+    assert words(old, replace(new, problem=None, ready=True)) == ("ImagePullFailed", "a: words")
+    assert words(old, replace(new, created=None))[0] == "ImagePullFailed"

@@ -1,0 +1,137 @@
+"""Services that cannot come up say why, within five seconds of whoever knows it, and are well after the fix."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from e2e import broken, manifests
+from e2e.broken import DEVICE, FAULTS, Broken
+from e2e.devices import on_each_node
+from e2e.kubectl import Kubectl, Seen, Watch
+from e2e.operator_pods import Operator
+from e2e.service import KIND, Service, condition, wait_for
+from e2e.sites import BoxSite
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+PROMPT_S = 5.0
+_KINDS = ("pods", "events", "deployments", KIND)
+_OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+
+
+@dataclass
+class Story:
+    """What was seen from the moment that all services were made."""
+
+    places: dict[str, Kubectl]
+    """Where each service is: the quota has a namespace of its own."""
+    watches: dict[tuple[str, str], Watch]
+    began_s: float
+
+    def first(self, one: Broken, kind: str, holds: broken.Known, timeout_s: float, since_s: float = 0.0) -> Seen:
+        watch = self.watches[self.places[one.name].namespace, kind]
+        return watch.until(lambda body: one.is_its(body) and holds(body), timeout_s, since_s)
+
+
+@pytest.fixture(scope="module")
+def second(place: BoxSite, kubectl: Kubectl) -> Iterator[Kubectl]:
+    """A namespace beside the story's own."""
+    other = kubectl.within(f"{kubectl.namespace}-quota")
+    place.kubectl.run("delete", "namespace", other.namespace, "--ignore-not-found", timeout_s=180)
+    place.kubectl.run("create", "namespace", other.namespace)
+    yield other
+    place.kubectl.run("delete", "namespace", other.namespace, "--wait=false")
+
+
+@pytest.fixture(scope="module")
+def story(place: BoxSite, kubectl: Kubectl, second: Kubectl) -> Iterator[Story]:
+    """All faults at once, with watches on everything that tells of them."""
+    places = {one.name: second if one.name == "quota" else kubectl for one in FAULTS}
+    with contextlib.ExitStack() as stack:
+        stack.callback(broken.admission_is_gone, kubectl)
+        broken.admission_is_gone(kubectl)
+        for body in broken.ADMISSION:
+            kubectl.apply(manifests.text(body))
+        second.apply(manifests.text(broken.quota()))
+        stack.enter_context(on_each_node(place, DEVICE, 8))
+        kubectl.apply(manifests.text(broken.takes_devices("taken", 5)))
+        wait_for("the policy counts", lambda: broken.refuses_pods(second), 30)
+        watches = {
+            (space.namespace, kind): stack.enter_context(Watch(space, kind))
+            for space in (kubectl, second)
+            for kind in _KINDS
+        }
+        began_s = time.monotonic()
+        for one in FAULTS:
+            places[one.name].apply(one.manifest())
+        yield Story(places, watches, began_s)
+
+
+@pytest.mark.parametrize("one", FAULTS, ids=[one.name for one in FAULTS])
+def test_each_service_names_its_cause_within_five_seconds(story: Story, one: Broken) -> None:
+    known = story.first(one, one.watched, one.known, 60)
+    told = story.first(one, KIND, broken.told(one), 30)
+    print(
+        f"{one.name}: {one.reason} {told.at_s - known.at_s:+.1f} s, {told.at_s - story.began_s:.1f} s after it was made"
+    )
+    assert told.at_s - known.at_s < PROMPT_S
+    ready = condition(told.body, "Ready") or {}
+    print(ready["message"])
+    assert ready["status"] == "False"
+    assert (
+        ready["observedGeneration"] == told.body["metadata"]["generation"] == told.body["status"]["observedGeneration"]
+    )
+    latest = story.first(one, KIND, lambda body: _says(body, one.words), 20)
+    assert [w for w in one.words if w not in (condition(latest.body, "Ready") or {})["message"]] == []
+
+
+def _says(body: dict[str, object], words: tuple[str, ...]) -> bool:
+    message = (condition(body, "Ready") or {}).get("message", "")
+    return all(word in message for word in words)
+
+
+def test_tries_of_the_image_are_counted_and_every_cause_is_one_event(story: Story) -> None:
+    pull = next(one for one in FAULTS if one.name == "pull")
+    story.first(pull, KIND, lambda body: _says(body, ("tried at least 2 times",)), 30)
+    for one in FAULTS:
+        events = Service(story.places[one.name], one.name).events()
+        assert [event["reason"] for event in events] == ["NotReady"]
+        assert events[0]["message"].startswith(f"{one.reason}: ")
+
+
+def test_each_service_comes_up_after_its_fix(story: Story) -> None:
+    began_s = {}
+    for one in FAULTS:
+        one.mend(story.places[one.name])
+        began_s[one.name] = time.monotonic()
+    for one in FAULTS:
+        seen = story.first(one, KIND, broken.mended(one), 90, began_s[one.name])
+        print(f"{one.name}: {seen.at_s - began_s[one.name]:.1f} s after the fix")
+    for one in FAULTS:
+        story.places[one.name].run("delete", KIND, one.name, "--wait=false")
+
+
+def test_a_lost_node_is_named_and_its_pod_replaced(place: BoxSite, kubectl: Kubectl, operator: Operator) -> None:
+    service = Service(kubectl, "pair")
+    kubectl.apply(manifests.text(manifests.service("pair", replicas=2)))
+    service.wait_until_ready(2, 90)
+    with_operator = {pod["spec"]["nodeName"] for pod in operator.pods()}
+    (lost,) = [pod for pod in service.pods() if pod.node not in with_operator]
+    node = str(lost.node)
+    with service.watch() as watch, Watch(kubectl, "pod", lost.name) as pods:
+        place.box.kill_node(node)
+        try:
+            known = pods.until(lambda body: (condition(body, "Ready") or {})["status"] == "False", 60)
+            told = watch.until(lambda body: f"its node {node} is away" in str(condition(body, "Ready")), 20)
+            print(f"node lost: {told.at_s - known.at_s:+.1f} s", (condition(told.body, "Ready") or {})["message"])
+            assert told.at_s - known.at_s < PROMPT_S
+            assert (condition(told.body, "Ready") or {})["status"] == "True", "the other pod serves"
+            kubectl.run("taint", "nodes", node, f"{_OUT_OF_SERVICE}=nodeshutdown:NoExecute")
+            service.wait_until_ready(2, 60)
+            assert node not in {pod.node for pod in service.pods() if not pod.terminating}
+        finally:
+            place.box.start_node(node)
+            kubectl.attempt("taint", "nodes", node, f"{_OUT_OF_SERVICE}-")
