@@ -1,5 +1,6 @@
 """What the operator makes of an InferenceService, and that it leaves everything else alone."""
 
+import itertools
 import time
 
 import pytest
@@ -56,17 +57,27 @@ def test_a_service_gets_its_children_and_becomes_ready(api: Api, namespace: str,
         assert status["observedGeneration"] == 1
 
 
-def test_nothing_is_written_while_nothing_changes(api: Api, namespace: str, start: Start) -> None:
+def test_nothing_is_written_while_nothing_changes_whatever_others_have_put_into_the_pods(
+    api: Api, namespace: str, start: Start
+) -> None:
     operator = start(resync_s=0.5).ready()
     with Fleet(api, namespace):
         api.create("inferenceservices", service(namespace))
         eventually(lambda: _is_ready(api, namespace), "the service is ready")
+        notes = {"annotations": {"team.example/note": "kept"}}
+        pods = {"metadata": notes, "spec": {"containers": [{"name": "proxy", "image": "proxy:1"}]}}
+        path = api.path("deployments", namespace, "s")
+        api.call("PATCH", path, {"spec": {"template": pods}}, "application/strategic-merge-patch+json")
         before = _quiet(operator)
         passes = operator.metric("pagefleet_reconcile_seconds_count")
         version = _deployment(api, namespace)["metadata"]["resourceVersion"]
         eventually(lambda: operator.metric("pagefleet_reconcile_seconds_count") >= passes + 5, "five more passes")
         assert operator.writes() == before
-        assert _deployment(api, namespace)["metadata"]["resourceVersion"] == version
+        live = _deployment(api, namespace)
+        assert live["metadata"]["resourceVersion"] == version
+        template = live["spec"]["template"]
+        assert {container["name"] for container in template["spec"]["containers"]} == {"engine", "proxy"}
+        assert template["metadata"]["annotations"] == notes["annotations"]
 
 
 def test_a_restarted_operator_writes_nothing_when_nothing_changed(api: Api, namespace: str, start: Start) -> None:
@@ -116,6 +127,34 @@ def test_what_is_ours_is_repaired_and_what_others_add_stays(api: Api, namespace:
         meta = _deployment(api, namespace)["metadata"]
         assert meta["annotations"]["team.example/note"] == "kept"
         assert meta["labels"]["team"] == "a"
+
+
+def test_a_roll_out_under_a_storm_of_notes_is_one_write_and_the_service_stays_ready(
+    api: Api, namespace: str, start: Start
+) -> None:
+    operator = start().ready()
+    with Fleet(api, namespace, start_delay_s=1.0):
+        api.create("inferenceservices", service(namespace, replicas=2))
+        eventually(lambda: _is_ready(api, namespace), "the service is ready")
+        eventually(lambda: not _condition(api, namespace, "Reconciling"), "nothing is under way")
+        before = _deployment(api, namespace)["metadata"]["generation"]
+        changed = api.merge("inferenceservices", namespace, "s", {"spec": {"engine": {"maxNumSeqs": 9}}})
+        generation, states, deadline_s = changed["metadata"]["generation"], set(), time.monotonic() + 30
+        for number in itertools.count():
+            notes = {"metadata": {"annotations": {"storm": str(number)}}}
+            live = api.merge("inferenceservices", namespace, "s", notes)
+            found = {condition["type"]: condition for condition in live["status"]["conditions"]}
+            states.add(found["Ready"]["status"])
+            rolled = live["status"]["observedGeneration"] == generation and "Reconciling" not in found
+            if rolled or time.monotonic() > deadline_s:
+                break
+            time.sleep(0.05)
+        assert rolled, live["status"]
+        assert number >= 20
+        assert states == {"True"}
+        assert _deployment(api, namespace)["metadata"]["generation"] == before + 1
+        assert not [line for line in operator.log() if "inconsisten" in str(line).lower()]
+        assert not operator.events("pass_crashed")
 
 
 def test_a_child_that_lost_our_label_is_found_again_and_repaired(api: Api, namespace: str, start: Start) -> None:
