@@ -7,6 +7,7 @@ class ConditionType(StrEnum):
     """Positive conditions; `RECONCILING` and `STALLED` exist only while true, as kstatus reads them."""
 
     READY = "Ready"
+    FITS = "Fits"
     SCALING_ACTIVE = "ScalingActive"
     ABLE_TO_SCALE = "AbleToScale"
     SCALING_LIMITED = "ScalingLimited"
@@ -44,6 +45,13 @@ class Reason(StrEnum):
     APPLY_FAILED = "ApplyFailed"
     ON_TRIAL = "OnTrial"
     SLO_REGRESSION = "SLORegression"
+    # Fits; the first two of Ready, Reconciling and Stalled too
+    TOO_LARGE = "TooLarge"
+    READING_MODEL = "ReadingModel"
+    ESTIMATED = "Estimated"
+    MEASURED = "Measured"
+    MODEL_UNKNOWN = "ModelUnknown"
+    GPU_TYPE_UNKNOWN = "GPUTypeUnknown"
     # ScalingActive, AbleToScale, ScalingLimited
     VALID_METRICS = "ValidMetrics"
     METRICS_STALE = "MetricsStale"

@@ -4,6 +4,7 @@ Only fields that work are here. Defaults that the operator fills in are pydantic
 server must write (`spec.replicas`, since `/scale` needs a value there) is marked `SERVER_DEFAULT`.
 """
 
+from enum import StrEnum
 from typing import Any, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
@@ -47,6 +48,14 @@ class Drain(Model):
     timeout_seconds: Seconds = Field(600, description="Time that running answers get to finish. Default: 600.")
 
 
+class CapacityPolicy(StrEnum):
+    """What is done about a model that is expected not to fit."""
+
+    WARN = "Warn"
+    ENFORCE = "Enforce"
+    IGNORE = "Ignore"
+
+
 class Spec(Model):
     """What the user asks for."""
 
@@ -69,6 +78,11 @@ class Spec(Model):
     autoscaling: Autoscaling | None = None
     drain: Drain = Field(default_factory=Drain)
     rollout: Rollout = Field(default_factory=Rollout)
+    capacity_policy: CapacityPolicy = Field(
+        CapacityPolicy.WARN,
+        description="When the model is expected not to fit: Warn says so in the condition Fits, Enforce makes no pod "
+        "of it either, Ignore does not look. Default: Warn.",
+    )
 
     @property
     def gpu_count(self) -> int:

@@ -56,6 +56,33 @@ class AutoscalingStatus(Model):
     history: tuple[Decision, ...] = Field((), max_length=10, description="Latest changes, newest first.")
 
 
+class EstimatedCapacity(Model):
+    """What a pod is expected to hold, from the model's files and the type of GPU."""
+
+    gpu: str = Field(description="The type of GPU that it is for, or cpu.")
+    weights_bytes: int = Field(description="The whole model's weights.")
+    kv_bytes_per_token: int = Field(description="Keys and values of one token in all layers.")
+    kv_tokens: int = Field(description="Tokens that the KV cache of a pod holds.")
+    max_model_len: int = Field(description="Longest prompt plus answer, in tokens.")
+
+
+class MeasuredCapacity(Model):
+    """What running pods report."""
+
+    kv_blocks: int = Field(description="Blocks of the KV cache, of the pod that has fewest.")
+    kv_tokens: int = Field(description="Tokens that these hold.")
+
+
+class Capacity(Model):
+    """How much a pod holds."""
+
+    estimated: EstimatedCapacity | None = None
+    measured: MeasuredCapacity | None = None
+    estimate_error_percent: str | None = Field(
+        None, description="How far estimated.kvTokens is from the measured, in percent of that, for example -0.3."
+    )
+
+
 class Status(Model):
     """What is, as the operator last saw it."""
 
@@ -68,6 +95,7 @@ class Status(Model):
     url: str | None = Field(None, description="Base URL for OpenAI clients inside the cluster.")
     ready: str | None = Field(None, description="Ready of wanted pods, for example 2/3.")
     targets: str | None = Field(None, description="Metrics against their targets, for example kv 40/75 %, queue 2/4.")
+    capacity: Capacity | None = None
     autoscaling: AutoscalingStatus | None = None
     conditions: tuple[Condition, ...] = Field(
         (),

@@ -20,6 +20,7 @@ from pagefleet_operator.evidence import Evidence as Evidence
 from pagefleet_operator.evidence import Room as Room
 from pagefleet_operator.evidence import Warned as Warned
 from pagefleet_operator.evidence import extended_requests
+from pagefleet_operator.knowledge import Knowledge
 from pagefleet_operator.latencies import Latencies as Latencies
 from pagefleet_operator.places import is_foreign, place_of
 from pagefleet_operator.problems import Body as Body
@@ -179,6 +180,8 @@ class Observed:
     """Live objects that have a child's name or this service as controller, raw."""
     evidence: Evidence = field(default_factory=Evidence)
     """What was found out about pods in trouble."""
+    knowledge: Knowledge = field(default_factory=Knowledge)
+    """What is known of the model and the GPUs before a pod tells."""
 
     @property
     def room(self) -> Room | None:

@@ -1,6 +1,8 @@
 """A pass over a service in values: what is kept before it, what it decided, what became of it."""
 
+import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pydantic import ValidationError
@@ -9,10 +11,13 @@ from pagefleet_api.service import InferenceService
 from pagefleet_api.status import Decision, Status
 from pagefleet_operator import cluster as api
 from pagefleet_operator.autoscaling import Memory, Outcome
+from pagefleet_operator.capacity import Judgement, judge
 from pagefleet_operator.execute import Hindrances, Steps
+from pagefleet_operator.metrics import Metrics, Operator
 from pagefleet_operator.news import News, Ration
-from pagefleet_operator.observed import Body
+from pagefleet_operator.observed import Body, ChildKey, Observed
 from pagefleet_operator.plan.trial import Baseline, Course
+from pagefleet_operator.render import made_of
 
 TRAIL_LENGTH = 100
 
@@ -40,6 +45,7 @@ class Pass:
     wanted: int
     outcome: Outcome | None
     course: Course
+    judgement: Judgement
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,30 @@ def reported_replicas(body: Body | None) -> int | None:
     """The number that the live status says is wanted; None while there is none."""
     scaling = None if body is None else live_status(body).autoscaling
     return None if scaling is None else scaling.desired_replicas
+
+
+def judged(service: InferenceService, observed: Observed, body: Body | None) -> Judgement:
+    """Whether the model fits, and whether pods may be made; `body` is the service's object."""
+    live = observed.children.get(ChildKey("Deployment", service.child_name))
+    return judge(service, observed, live_status(body or {}).capacity, made=made_of(service, live))
+
+
+def time_decision(metrics: Metrics, decided: Pass) -> None:
+    """How long after its newest sample a change of the number was written."""
+    samples = decided.steps.observed.samples.values()
+    if decided.outcome is not None and decided.outcome.event is not None and samples:
+        taken_s = max(sample.taken_monotonic_s for sample in samples)
+        metrics.observe(Operator.DECISION, time.monotonic() - taken_s)
+
+
+def measure(metrics: Metrics, place: Sequence[str], decided: Pass, observed: Observed) -> None:
+    """Set the gauges of a service."""
+    active = [pod for pod in observed.pods if pod.active]
+    age_s = None if decided.outcome is None else decided.outcome.oldest_sample_age_s
+    metrics.set(Operator.DESIRED_REPLICAS, decided.wanted, *place)
+    metrics.set(Operator.READY_REPLICAS, sum(pod.ready and pod.serving for pod in active), *place)
+    metrics.set(Operator.DRAINING_REPLICAS, sum(pod.draining for pod in active), *place)
+    metrics.set(Operator.METRICS_AGE, age_s, *place)
 
 
 def same_answer(one: Decision, other: Decision) -> bool:

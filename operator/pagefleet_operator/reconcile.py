@@ -14,12 +14,23 @@ from pagefleet_operator import render
 from pagefleet_operator.autoscaling import Fleet, Outcome, Policy, decide
 from pagefleet_operator.cache import ServiceKey, WatchCache
 from pagefleet_operator.execute import Executor, Hindrances, Steps
+from pagefleet_operator.fitting import Fitting
 from pagefleet_operator.inquiry import Inquiry
 from pagefleet_operator.metrics import Metrics, Operator
 from pagefleet_operator.news import News, turn
 from pagefleet_operator.observed import Body, ChildKey, DeploymentView, Now, Observed
-from pagefleet_operator.passes import Done, Pass, Recollection, live_status, reported_replicas, same_answer
-from pagefleet_operator.plan.convergence import plan_children
+from pagefleet_operator.passes import (
+    Done,
+    Pass,
+    Recollection,
+    judged,
+    live_status,
+    measure,
+    reported_replicas,
+    same_answer,
+    time_decision,
+)
+from pagefleet_operator.plan.convergence import plan_children, without_pods
 from pagefleet_operator.plan.replicas import plan_replicas
 from pagefleet_operator.plan.trial import baseline, on_trial
 from pagefleet_operator.rollouts import Images, choose
@@ -57,6 +68,7 @@ class Reconciler:
         self._executor = Executor(cluster, scraper, cache, metrics)
         self._inquiry = Inquiry(cluster, everywhere=not settings.namespaces)
         self._images = Images(settings.engine_image, settings.fetch_image)
+        self._fitting = Fitting(cluster, lambda key: look_again(key, 0), everywhere=not settings.namespaces)
         self._kept: dict[ServiceKey, Recollection] = {}
 
     async def converge(self, key: ServiceKey) -> None:
@@ -111,7 +123,7 @@ class Reconciler:
         """What is there, with what can be found out about pods in trouble."""
         observed = await self._sampled(service)
         found = await self._inquiry.about(service.namespace, observed, datetime.now(UTC))
-        return replace(observed, evidence=found)
+        return replace(observed, evidence=found, knowledge=await self._fitting.about(service))
 
     async def _sampled(self, service: InferenceService) -> Observed:
         """What is there; with samples of this moment where a fixed number goes down, as they say who leaves.
@@ -147,6 +159,9 @@ class Reconciler:
             fleet = Fleet.of(observed, now, reported=reported_replicas(self._cache.service(key)))
             outcome = decide(policy, fleet, kept.memory, now)
         wanted = outcome.desired if outcome is not None and outcome.acts else service.spec.replicas
+        judgement = judged(service, observed, self._cache.service(key))
+        if judgement.holds_back and observed.deployment is not None:
+            wanted = sum(pod.active and pod.serving for pod in observed.pods)
         replicas = plan_replicas(
             wanted,
             observed,
@@ -158,8 +173,9 @@ class Reconciler:
         rollout = choose(service, observed, wanted, replicas, now, images=self._images, start=kept.start)
         choices = replace(rollout.choices, owner=self._settings.owner)
         children = plan_children(render.manifests(service, choices), observed.children)
+        children = without_pods(children) if judgement.holds_back else children
         self._remember(key, kept, outcome, wanted)
-        return Pass(Steps(service, observed, replicas, children), wanted, outcome, rollout.course)
+        return Pass(Steps(service, observed, replicas, children), wanted, outcome, rollout.course, judgement)
 
     def _recall(self, key: ServiceKey, service: InferenceService) -> Recollection:
         if key not in self._kept:
@@ -192,7 +208,7 @@ class Reconciler:
             return Done(decided, Hindrances(), error)
         if hindrances.waits:
             self._look_again(key, _PREDECESSOR_LOOK_S)
-        self._time_decision(decided)
+        time_decision(self._metrics, decided)
         await self._post(key, decided.steps.service, () if hindrances.conflicts else decided.course.news)
         return Done(decided, hindrances)
 
@@ -222,17 +238,11 @@ class Reconciler:
         if any(pod.creating and datetime.now(UTC) - pod.creating < _CREATING_SOON for pod in observed.pods):
             self._look_again(key, _CREATING_LOOK_S)
 
-    def _time_decision(self, decided: Pass) -> None:
-        samples = decided.steps.observed.samples.values()
-        if decided.outcome is not None and decided.outcome.event is not None and samples:
-            taken_s = max(sample.taken_monotonic_s for sample in samples)
-            self._metrics.observe(Operator.DECISION, time.monotonic() - taken_s)
-
     async def _report(self, key: ServiceKey, done: Done, invalid: InvalidService | None, now: Now) -> None:
         """What is observed now counts, with our own writes in it: before them it was about another generation."""
         decided, service = done.decided, done.decided.steps.service
         observed = replace(self._observe(service), evidence=decided.steps.observed.evidence)
-        self._measure(key, decided, observed)
+        measure(self._metrics, key.series, decided, observed)
         if invalid is not None:
             await self._report_invalid(key, invalid, now)
             return
@@ -250,6 +260,7 @@ class Reconciler:
             conflicts=done.hindrances.conflicts,
             waits=done.hindrances.waits,
             apply_error=None if done.refusal is None else str(done.refusal),
+            judgement=decided.judgement,
             warnings=render.warnings(service),
         )
         await self._write_status(body["metadata"], previous, status, now)
@@ -282,11 +293,3 @@ class Reconciler:
         rest = kept.ration.spent(now.wall)
         kept.ration = kept.ration if rest is None else rest
         return rest is not None
-
-    def _measure(self, key: ServiceKey, decided: Pass, observed: Observed) -> None:
-        place, active = key.series, [pod for pod in observed.pods if pod.active]
-        age_s = None if decided.outcome is None else decided.outcome.oldest_sample_age_s
-        self._metrics.set(Operator.DESIRED_REPLICAS, decided.wanted, *place)
-        self._metrics.set(Operator.READY_REPLICAS, sum(pod.ready and pod.serving for pod in active), *place)
-        self._metrics.set(Operator.DRAINING_REPLICAS, sum(pod.draining for pod in active), *place)
-        self._metrics.set(Operator.METRICS_AGE, age_s, *place)

@@ -134,7 +134,7 @@ def test_several_services_have_a_table_each_but_one_config_is_one_model_s(
         ("config.json", b"{", "config.json: this is no JSON"),
         ("config.json", b"[]", "config.json: a JSON object is needed, this is a list"),
         ("config.json", b"{}", "config.json: num_hidden_layers is absent"),
-        ("model.safetensors.index.json", b"{}", "total_size is None"),
+        ("model.safetensors.index.json", b"[]", "index.json: a JSON object is needed"),
         ("model.safetensors", b"GGUF", "model.safetensors: this is no safetensors file"),
     ],
 )

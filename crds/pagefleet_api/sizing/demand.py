@@ -5,6 +5,7 @@ from pagefleet_api.gpus import Device
 from pagefleet_api.service import Spec
 from pagefleet_api.sizing.fit import Demand
 
+DEFAULT_UTILISATION = 0.90
 DEFAULT_BATCH_TOKENS, DEFAULT_CPU_BATCH_TOKENS = 8192, 512
 
 
@@ -12,15 +13,18 @@ def demand_of(spec: Spec) -> Demand:
     """What `spec` asks for of each pod."""
     engine = spec.engine
     on_cpu = engine.device is Device.CPU
-    size = engine.kv_cache.size
+    size, share = engine.kv_cache.size, engine.kv_cache.memory_utilization
     return Demand(
         runtime=engine.runtime.value,
         device=engine.device.value,
         dtype=engine.dtype,
+        kv_dtype=engine.kv_cache.dtype or "auto",
+        quantisation=engine.quantization,
         max_model_len=engine.max_model_len,
         max_num_seqs=engine.max_num_seqs,
         max_num_batched_tokens=engine.max_num_batched_tokens
         or (DEFAULT_CPU_BATCH_TOKENS if on_cpu else DEFAULT_BATCH_TOKENS),
+        memory_utilisation=DEFAULT_UTILISATION if share is None else float(quantity.parse(share)),
         tensor=engine.parallelism.tensor,
         kv_size_bytes=None if size is None else quantity.to_bytes(size),
     )

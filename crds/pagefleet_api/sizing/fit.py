@@ -18,6 +18,8 @@ _CONTEXT_BYTES, _MARGIN_BYTES, _LIBRARIES_BYTES = 640 << 20, 192 << 20, 670 << 2
 _GRAPH_BYTES, _GRAPHS = 4 << 20, 69
 _OWN_RESERVE_BYTES = _CONTEXT_BYTES + _MARGIN_BYTES + _LIBRARIES_BYTES + _GRAPHS * _GRAPH_BYTES
 _OTHER_RESERVE_BYTES = 640 << 20
+_CPU_CACHE_BYTES = 512 << 20
+"""The engine's own default."""
 _CPU_PROCESS_BYTES = 350 << 20
 """Two Python processes with torch in one of them."""
 _LOGIT_BYTES = 12
@@ -32,6 +34,8 @@ class Demand:
     device: str = "auto"
     dtype: str = "auto"
     kv_dtype: str = "auto"
+    quantisation: str | None = None
+    """How the engine quantises weights as it loads them, by its own name."""
     max_model_len: int | None = None
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8192
@@ -123,7 +127,7 @@ def fit(shape: ModelShape, weights: Weights, demand: Demand, gpu: Gpu) -> Fit:
 
 def fit_cpu(shape: ModelShape, weights: Weights, demand: Demand, limit_bytes: int | None) -> Fit:
     """As `fit`, in a container's memory limit; without one everything fits. The cache is of the size asked for."""
-    activations, kv_bytes = activations_bytes(shape, demand), demand.kv_size_bytes or 0
+    activations, kv_bytes = activations_bytes(shape, demand), demand.kv_size_bytes or _CPU_CACHE_BYTES
     needed = weights.total_bytes + activations + _CPU_PROCESS_BYTES + kv_bytes
     per_token = shape.kv_bytes_per_token(demand.kv_element_bytes(shape))
     blocks = kv_bytes // (per_token * BLOCK_TOKENS)

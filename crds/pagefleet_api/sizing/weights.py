@@ -19,7 +19,8 @@ ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "half": 2, "fp8": 1,
                  "float8_e4m3fn": 1, "float8_e5m2": 1, "int8": 1}  # fmt: skip
 """By the names that config.json, engines and the resource use."""
 _FLOATS = frozenset({"F32", "F16", "BF16", "F64"})
-_GROUP, _GROUP_BYTES = 128, 2.5
+_BITS_BY_NAME = (("fp4", 4), ("int4", 4), ("bitsandbytes", 4), ("fp8", 8), ("int8", 8))
+_GROUPED_BITS, _GROUP, _GROUP_BYTES = 4, 128, 2.5
 """4-bit weights keep a 16-bit scale and a 4-bit zero for each group of 128 (GPTQ and AWQ's usual)."""
 
 
@@ -77,23 +78,33 @@ def of_tensors(tensors: Iterable[Tensor], element_bytes: int) -> Weights:
     return Weights(total, Source.TENSORS)
 
 
-def of_index(index: Mapping[str, Any], shape: ModelShape, element_bytes: int) -> Weights:
-    """From a model.safetensors.index.json, which has the sum alone. Raises ConfigUnusable without it."""
-    total = (index.get("metadata") or {}).get("total_size")
+def of_index(index: Mapping[str, Any], shape: ModelShape, element_bytes: int) -> Weights | None:
+    """From a model.safetensors.index.json, which has the sum alone; None for the few that lack even that."""
+    metadata = index.get("metadata")
+    total = metadata.get("total_size") if isinstance(metadata, Mapping) else None
     if not isinstance(total, int | float) or total < 1:
-        raise ConfigUnusable(f"the safetensors index: metadata.total_size is {total!r}; a number of bytes is needed")
+        return None
     if shape.weight_bits is None:
         return Weights(int(total) * element_bytes // ELEMENT_BYTES.get(shape.dtype or "", 2), Source.INDEX)
     return Weights(int(total), Source.INDEX)
 
 
 def of_config(shape: ModelShape, element_bytes: int) -> Weights:
-    """From sizes alone; quantised models keep embedding, head and norms as they were."""
+    """From sizes alone; quantised models keep embedding and head as they were."""
+    bits = 8 * element_bytes if shape.weight_bits is None else shape.weight_bits
+    return Weights(_bytes_at(bits, shape, element_bytes), Source.CONFIG)
+
+
+def quantised_on_load(whole: Weights, shape: ModelShape, method: str, element_bytes: int) -> Weights:
+    """Of a model that the engine quantises as it loads it, by the method's name; one that is not known, as it is."""
+    bits = next((bits for part, bits in _BITS_BY_NAME if part in method), None)
+    if bits is None or shape.weight_bits is not None:
+        return whole
+    return Weights(min(_bytes_at(bits, shape, element_bytes), whole.total_bytes), whole.source)
+
+
+def _bytes_at(bits: int, shape: ModelShape, element_bytes: int) -> int:
+    """With so many bits a number in the layers."""
     parameters = shape.parameters
-    whole = (parameters.embedding + parameters.head) * element_bytes
-    if shape.weight_bits is None:
-        return Weights(whole + parameters.layers * element_bytes, Source.CONFIG)
-    layers = parameters.layers * shape.weight_bits / 8
-    if shape.weight_bits <= 4:
-        layers += parameters.layers / _GROUP * _GROUP_BYTES
-    return Weights(whole + int(layers), Source.CONFIG)
+    groups = parameters.layers / _GROUP * _GROUP_BYTES if bits <= _GROUPED_BITS else 0.0
+    return (parameters.embedding + parameters.head) * element_bytes + int(parameters.layers * bits / 8 + groups)

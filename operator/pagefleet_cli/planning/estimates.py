@@ -6,10 +6,10 @@ from typing import NamedTuple
 from pagefleet_api.service import InferenceService
 from pagefleet_api.sizing import gpu_types
 from pagefleet_api.sizing.demand import demand_of, memory_limit_bytes
+from pagefleet_api.sizing.facts import ModelFacts
 from pagefleet_api.sizing.fit import Demand, Fit, fit, fit_cpu
 from pagefleet_api.sizing.weights import Weights
 from pagefleet_cli.errors import InputWrong
-from pagefleet_cli.planning.facts import Facts
 
 
 class ServicePlan(NamedTuple):
@@ -40,10 +40,10 @@ def chosen(names: Sequence[str]) -> tuple[gpu_types.Gpu, ...]:
         raise InputWrong(f"--gpu: {error}") from error
 
 
-def of_service(service: InferenceService, facts: Facts, types: Sequence[gpu_types.Gpu]) -> ServicePlan:
+def of_service(service: InferenceService, facts: ModelFacts, types: Sequence[gpu_types.Gpu]) -> ServicePlan:
     """On a CPU there is one fit, in the container's memory limit."""
     demand = demand_of(service.spec)
-    weights = facts.weights(demand.element_bytes(facts.shape))
+    weights = facts.weights(demand)
     if demand.device == "cpu":
         fits: tuple[Fit, ...] = (fit_cpu(facts.shape, weights, demand, memory_limit_bytes(service.spec)),)
     else:

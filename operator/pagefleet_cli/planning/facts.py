@@ -2,35 +2,16 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pagefleet_api.service import InferenceService
 from pagefleet_api.sizing import weights
+from pagefleet_api.sizing.facts import CONFIG_FILE, INDEX_FILE, ModelFacts
 from pagefleet_api.sizing.fields import ConfigUnusable
-from pagefleet_api.sizing.model import ModelShape, read_shape
 from pagefleet_cli.errors import FactsMissing, InputWrong
 
-CONFIG_FILE, INDEX_FILE = "config.json", "model.safetensors.index.json"
 _LOCAL = "file://"
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What is known of a model; `tensors` and `index` are None where the files are not here."""
-
-    shape: ModelShape
-    tensors: Sequence[weights.Tensor] | None
-    index: dict[str, Any] | None
-
-    def weights(self, element_bytes: int) -> weights.Weights:
-        """Bytes of all weights, from the surest source that there is."""
-        if self.tensors is not None:
-            return weights.of_tensors(self.tensors, element_bytes)
-        if self.index is not None:
-            return weights.of_index(self.index, self.shape, element_bytes)
-        return weights.of_config(self.shape, element_bytes)
 
 
 def check_one_model(services: Iterable[InferenceService], file: str) -> None:
@@ -40,7 +21,7 @@ def check_one_model(services: Iterable[InferenceService], file: str) -> None:
         raise InputWrong(f"--config is one model's, and {file} has {', '.join(uris)}; plan each in a file of its own")
 
 
-def of_service(service: InferenceService, config: Path | None, index: Path | None) -> Facts:
+def of_service(service: InferenceService, config: Path | None, index: Path | None) -> ModelFacts:
     """From --config and --index where given, else from the folder that a file:// URI names.
 
     Raises FactsMissing or InputWrong, naming the file and the way out.
@@ -59,20 +40,14 @@ def of_service(service: InferenceService, config: Path | None, index: Path | Non
     )
 
 
-def _read(config: Path, folder: Path | None, index: Path | None) -> Facts:
-    try:
-        shape = read_shape(_json(config))
-    except ConfigUnusable as error:
-        raise InputWrong(f"{config}: {error}") from error
-    tensors = None if folder is None else _tensors(folder)
+def _read(config: Path, folder: Path | None, index: Path | None) -> ModelFacts:
     if index is None and folder is not None and (folder / INDEX_FILE).is_file():
         index = folder / INDEX_FILE
-    facts = Facts(shape, tensors, None if index is None else _json(index))
+    tensors = None if folder is None else _tensors(folder)
     try:
-        facts.weights(2)
+        return ModelFacts.read(_json(config), tensors=tensors, index=None if index is None else _json(index))
     except ConfigUnusable as error:
-        raise InputWrong(f"{index}: {error}") from error
-    return facts
+        raise InputWrong(f"{config.parent}: {error}") from error
 
 
 def _tensors(folder: Path) -> Sequence[weights.Tensor] | None:

@@ -92,9 +92,9 @@ class Memory:
 
 
 class Verdict(NamedTuple):
-    """Input of one condition."""
+    """Input of one condition; a status of None is Unknown."""
 
-    status: bool
+    status: bool | None
     reason: Reason
     message: str
 

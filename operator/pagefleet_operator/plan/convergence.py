@@ -8,7 +8,7 @@ Source of the tree's format: sigs.k8s.io/structured-merge-diff, `fieldpath.Seria
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +72,13 @@ def plan_children(rendered: Sequence[Manifest], live: Mapping[ChildKey, Body]) -
         elif body is None or not up_to_date(manifest, body):
             actions.append(Apply(manifest))
     return (*actions, *_superfluous(rendered, live))
+
+
+def without_pods(actions: Iterable[Action]) -> tuple[Action, ...]:
+    """The same, but for a write of the Deployment: what pods there are stay as they are."""
+    return tuple(
+        action for action in actions if not (isinstance(action, Apply) and action.manifest["kind"] == "Deployment")
+    )
 
 
 def _superfluous(rendered: Sequence[Manifest], live: Mapping[ChildKey, Body]) -> Iterator[Remove]:

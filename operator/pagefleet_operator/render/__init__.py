@@ -3,6 +3,7 @@
 from pagefleet_operator.render.manifests import (
     Choices,
     Manifest,
+    made_of,
     manifests,
     pinned_fetch_image,
     pinned_image,
@@ -10,4 +11,13 @@ from pagefleet_operator.render.manifests import (
 )
 from pagefleet_operator.render.pod import warnings
 
-__all__ = ["Choices", "Manifest", "manifests", "pinned_fetch_image", "pinned_image", "template_digest", "warnings"]
+__all__ = [
+    "Choices",
+    "Manifest",
+    "made_of",
+    "manifests",
+    "pinned_fetch_image",
+    "pinned_image",
+    "template_digest",
+    "warnings",
+]

@@ -170,7 +170,13 @@ def pinned_fetch_image(service: InferenceService, live: Mapping[str, Any] | None
 
 def _kept(service: InferenceService, live: Mapping[str, Any] | None, annotation: str) -> str | None:
     notes = ((live or {}).get("metadata") or {}).get("annotations") or {}
-    return notes.get(annotation) if notes.get(ENGINE_DIGEST) == engine_digest(service) else None
+    return notes.get(annotation) if made_of(service, live) else None
+
+
+def made_of(service: InferenceService, live: Mapping[str, Any] | None) -> bool:
+    """Whether the live Deployment was rendered from what the service says of its pods now."""
+    notes = ((live or {}).get("metadata") or {}).get("annotations") or {}
+    return bool(notes.get(ENGINE_DIGEST) == engine_digest(service))
 
 
 def engine_digest(service: InferenceService) -> str:

@@ -7,6 +7,7 @@ from pagefleet_api.reasons import ConditionType, Reason
 from pagefleet_api.service import InferenceService
 from pagefleet_api.status import AutoscalingStatus, Status
 from pagefleet_operator.autoscaling.values import Outcome, Verdict
+from pagefleet_operator.capacity import UNJUDGED, Judgement
 from pagefleet_operator.observed import Now, Observed
 from pagefleet_operator.plan.convergence import Conflict, Wait
 from pagefleet_operator.status.conditions import Scene, dated, verdicts
@@ -26,6 +27,7 @@ def service_status(
     waits: Sequence[Wait] = (),
     apply_error: str | None = None,
     warnings: Sequence[str] = (),
+    judgement: Judgement = UNJUDGED,
 ) -> Status:
     """The status to report.
 
@@ -34,7 +36,7 @@ def service_status(
     times, the history and the last scale time come from `previous`: the last status written, or the one
     read after a restart. `warnings` is what the user should know, whatever the state.
     """
-    scene = Scene(service, observed, wanted, outcome, conflicts, waits, apply_error, warnings)
+    scene = Scene(service, observed, wanted, outcome, conflicts, waits, apply_error, warnings, judgement)
     selector = labels.selector(service.name)
     return Status(
         observed_generation=service.generation,
@@ -46,6 +48,7 @@ def service_status(
         url=f"http://{service.child_name}.{service.namespace}.svc/v1",
         ready=f"{len(scene.ready)}/{wanted}",
         targets=None if outcome is None else outcome.targets,
+        capacity=judgement.capacity,
         autoscaling=None if outcome is None else _autoscaling(outcome, previous.autoscaling),
         conditions=dated(verdicts(scene), service.generation, previous.conditions, now),
     )

@@ -7,12 +7,14 @@ from pagefleet_api.reasons import ConditionType, Reason
 from pagefleet_api.service import InferenceService
 from pagefleet_api.status import Condition
 from pagefleet_operator.autoscaling.values import Outcome, Verdict
+from pagefleet_operator.capacity import UNJUDGED, Judgement
 from pagefleet_operator.observed import Now, Observed, Pod, format_second
 from pagefleet_operator.plan.convergence import Conflict, Wait
 from pagefleet_operator.status.causes import refusal, told
 from pagefleet_operator.trials import Phase, Trial
 
 Found = dict[ConditionType, Verdict]
+_STATUS = {True: "True", False: "False", None: "Unknown"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,12 @@ class Scene:
     apply_error: str | None = None
     warnings: Sequence[str] = ()
     """What the user should know, whatever the state."""
+    judgement: Judgement = UNJUDGED
+
+    @property
+    def held_back(self) -> Verdict | None:
+        """Why no pod is made of this spec; None when that is not so."""
+        return self.judgement.verdict if self.judgement.holds_back else None
 
     @property
     def serving(self) -> list[Pod]:
@@ -61,6 +69,8 @@ def verdicts(scene: Scene) -> Found:
         found[ConditionType.STALLED] = stalled
     if reconciling:
         found[ConditionType.RECONCILING] = reconciling
+    if scene.judgement.verdict is not None:
+        found[ConditionType.FITS] = scene.judgement.verdict
     return {**found, **_scaling(scene)}
 
 
@@ -69,7 +79,7 @@ def dated(found: Found, generation: int, previous: Sequence[Condition], now: Now
     before = {condition.type: condition for condition in previous}
     made = []
     for kind, verdict in found.items():
-        old, status = before.get(kind), "True" if verdict.status else "False"
+        old, status = before.get(kind), _STATUS[verdict.status]
         kept = old.last_transition_time if old is not None and old.status == status else None
         made.append(
             Condition.model_validate(
@@ -108,6 +118,8 @@ def _trouble(scene: Scene) -> Verdict | None:
     """Why pods are missing or not ready; None when nothing is known to be wrong."""
     if scene.conflicts:
         return Verdict(False, Reason.NAME_CONFLICT, "; ".join(conflict.message for conflict in scene.conflicts))
+    if scene.held_back is not None:
+        return Verdict(False, scene.held_back.reason, f"no pod is made: {scene.held_back.message}")
     failure = scene.apply_error or (scene.observed.deployment and scene.observed.deployment.replica_failure)
     if failure:
         return refusal(failure)
@@ -119,6 +131,8 @@ def _stalled(scene: Scene) -> Verdict | None:
         return Verdict(True, Reason.NAME_CONFLICT, "; ".join(conflict.message for conflict in scene.conflicts))
     if scene.apply_error is not None:
         return refusal(scene.apply_error)._replace(status=True)
+    if scene.held_back is not None and scene.held_back.status is False:
+        return Verdict(True, Reason.TOO_LARGE, f"capacityPolicy is Enforce; {scene.held_back.message}")
     deployment = scene.observed.deployment
     trial = None if deployment is None else deployment.trial
     if trial is not None and trial.reason is not None:
@@ -131,6 +145,8 @@ def _stalled(scene: Scene) -> Verdict | None:
 def _reconciling(scene: Scene) -> Verdict | None:
     if scene.waits:
         return Verdict(True, Reason.PREDECESSOR_LEAVING, "; ".join(wait.message for wait in scene.waits))
+    if scene.held_back is not None:
+        return Verdict(True, Reason.READING_MODEL, scene.held_back.message)
     trial = scene.observed.deployment and scene.observed.deployment.trial
     if trial and trial.under_way:
         return Verdict(True, Reason.ON_TRIAL, _on_trial(trial))

@@ -123,7 +123,7 @@ def test_what_fits_fits_with_more_memory_and_tokens_come_in_blocks(length: int, 
 
 def spec(**engine: object) -> Spec:
     return Spec.model_validate(
-        {"model": {"uri": "pkg://m"}, "engine": engine, "resources": {"limits": {"memory": "2Gi"}}}
+        {"model": {"uri": "hf://o/m", "revision": "r"}, "engine": engine, "resources": {"limits": {"memory": "2Gi"}}}
     )
 
 
@@ -132,6 +132,8 @@ def test_the_resource_says_what_is_computed_for() -> None:
     assert found == Demand(max_model_len=2048, max_num_seqs=8, dtype="float32", kv_size_bytes=1 << 30)
     assert demand_of(spec(device="cpu", kvCache={"size": "1Gi"})).max_num_batched_tokens == 512
     assert demand_of(spec(parallelism={"tensor": 4})).tensor == 4
+    vllm = spec(runtime="vllm", image="i", quantization="fp8", kvCache={"dtype": "fp8", "memoryUtilization": "0.85"})
+    assert demand_of(vllm) == Demand(runtime="vllm", quantisation="fp8", kv_dtype="fp8", memory_utilisation=0.85)
     assert demand_of(spec(maxNumBatchedTokens=64)) == Demand(max_num_batched_tokens=64)
     assert memory_limit_bytes(spec()) == 2 << 30
     assert memory_limit_bytes(Spec.model_validate({"model": {"uri": "pkg://m"}})) is None

@@ -3,7 +3,9 @@ import json
 import pytest
 
 from pagefleet_api.sizing import weights
+from pagefleet_api.sizing.facts import ModelFacts
 from pagefleet_api.sizing.fields import ConfigUnusable
+from pagefleet_api.sizing.fit import Demand
 from pagefleet_api.sizing.model import read_shape
 from tests.pagefleet_api.sizing import configs
 from tests.pagefleet_api.sizing.configs import Config
@@ -44,15 +46,15 @@ def test_what_is_no_safetensors_file_is_refused(start: bytes) -> None:
 def test_an_index_has_the_sum_and_it_follows_the_format() -> None:
     index = {"metadata": {"total_size": 16_060_522_496}}
     assert weights.of_index(index, LLAMA, 2) == (16_060_522_496, weights.Source.INDEX)
-    assert weights.of_index(index, LLAMA, 4).total_bytes == 2 * 16_060_522_496
+    assert weights.of_index(index, LLAMA, 4) == (2 * 16_060_522_496, weights.Source.INDEX)
     packed = read_shape(configs.LLAMA_8B | {"quantization_config": {"quant_method": "awq", "bits": 4}})
-    assert weights.of_index({"metadata": {"total_size": 5_700_000_000}}, packed, 2).total_bytes == 5_700_000_000
+    assert weights.of_index({"metadata": {"total_size": 5_700_000_000}}, packed, 2) == (5_700_000_000, "index")
 
 
-@pytest.mark.parametrize("index", [{}, {"metadata": None}, {"metadata": {"total_size": "much"}}])
-def test_an_index_without_a_sum_is_refused(index: Config) -> None:
-    with pytest.raises(ConfigUnusable, match="total_size"):
-        weights.of_index(index, LLAMA, 2)
+@pytest.mark.parametrize("index", [{}, {"metadata": None}, {"metadata": {"total_size": "much"}}, {"metadata": "x"}])
+def test_an_index_without_a_sum_leaves_it_to_the_config(index: Config) -> None:
+    assert weights.of_index(index, LLAMA, 2) is None
+    assert ModelFacts.read(configs.LLAMA_8B, index=index).stored(2) == (16_060_522_496, weights.Source.CONFIG)
 
 
 @pytest.mark.parametrize(
@@ -68,3 +70,19 @@ def test_without_files_the_sizes_tell(quantisation: Config | None, gigabytes: fl
     found = weights.of_config(shape, 2)
     assert found.source is weights.Source.CONFIG
     assert found.total_bytes == pytest.approx(gigabytes * 1e9, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("method", "gigabytes"),
+    [("fp8", 9.08), ("w8a8_int8", 9.08), ("bitsandbytes", 5.73), ("int4wo-128", 5.73), ("new", 16.06), (None, 16.06)],
+)
+def test_an_engine_may_quantise_what_it_loads(method: str | None, gigabytes: float) -> None:
+    facts = ModelFacts.read(configs.LLAMA_8B)
+    assert facts.weights(Demand(quantisation=method)).total_bytes == pytest.approx(gigabytes * 1e9, rel=0.01)
+
+
+def test_what_is_quantised_already_is_loaded_as_it_is() -> None:
+    facts = ModelFacts.read(
+        configs.LLAMA_8B | {"quantization_config": {"quant_method": "fp8"}}, index={"metadata": {"total_size": 9_000}}
+    )
+    assert facts.weights(Demand(quantisation="fp8")).total_bytes == 9_000

@@ -5,8 +5,13 @@ import time
 import pytest
 
 from pagefleet_api import labels
+from pagefleet_api.service import InferenceService
+from pagefleet_api.sizing import gpu_types
+from pagefleet_api.sizing.facts import ModelFacts
 from pagefleet_operator import cluster as api
+from pagefleet_operator.knowledge import GpuNodes, Knowledge
 from pagefleet_operator.observed import Sample
+from tests.pagefleet_api.sizing import configs
 from tests.pagefleet_operator.plan.build import load
 from tests.pagefleet_operator.shell.bench import KEY, Bench
 
@@ -203,3 +208,34 @@ async def test_a_recommendation_is_in_the_status_and_in_an_event_and_the_number_
     assert written["autoscaling"]["desiredReplicas"] == 3
     applied = [body for body in bench.server.bodies if body.get("kind") == "Deployment"]
     assert {body["spec"]["replicas"] for body in applied} == {1}
+
+
+class TooLarge:
+    """Stands in for what finds out about models: this one fits on no node."""
+
+    async def about(self, service: InferenceService) -> Knowledge:
+        l4 = gpu_types.named("L4", gpu_types.known())
+        return Knowledge(facts=ModelFacts.read(configs.LLAMA_70B), gpus=(GpuNodes(l4, 1),))
+
+
+async def test_no_pod_is_made_of_a_model_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    monkeypatch.setattr(bench.reconciler, "_fitting", TooLarge())
+    bench.service(capacityPolicy="Enforce", engine={"device": "cuda"})
+    assert await bench.passes() == ["apply ServiceAccount", "apply Service", "status", "event NotReady"]
+    conditions = {one["type"]: one for one in bench.server.bodies[-2]["status"]["conditions"]}
+    assert conditions["Stalled"]["reason"] == conditions["Ready"]["reason"] == "TooLarge"
+    bench.service(version=1000, capacityPolicy="Warn", engine={"device": "cuda"})
+    assert "apply Deployment" in await bench.passes()
+
+
+async def test_what_serves_stays_as_it_is_when_a_new_model_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    bench.service(replicas=2)
+    await bench.passes()
+    for name in ("a", "b"):
+        bench.pod(name)
+    monkeypatch.setattr(bench.reconciler, "_fitting", TooLarge())
+    bench.service(version=1000, replicas=1, capacityPolicy="Enforce", engine={"device": "cuda"})
+    calls = await bench.passes()
+    assert not [call for call in calls if call.startswith(("apply Deployment", "mark", "drain"))]

@@ -1,0 +1,185 @@
+"""Finds out what the fit check needs before a pod runs: a model's config.json and index, the types of GPU on nodes.
+
+The files are read by the fetcher in a process of its own, once a model: its libraries and a user's credentials stay out
+of this one.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pagefleet_api import model_uri
+from pagefleet_api.service import CapacityPolicy, InferenceService
+from pagefleet_api.sizing.facts import CONFIG_FILE, INDEX_FILE, ModelFacts
+from pagefleet_api.sizing.fields import ConfigUnusable
+from pagefleet_operator.cache import ServiceKey
+from pagefleet_operator.capacity import on_cpu
+from pagefleet_operator.cluster import ApiError
+from pagefleet_operator.inquiry import Lister
+from pagefleet_operator.kinds import NODE
+from pagefleet_operator.knowledge import GpuNodes, Knowledge, gpu_nodes
+
+log = logging.getLogger(__name__)
+
+_READ_HERE = ("hf",)
+"""Schemes whose addresses no user can choose, and that are read without credentials: a user's http:// may name any host
+that the operator reaches, and a bucket would be opened with the operator's own cloud identity."""
+_READ_LIMIT_S = 60.0
+_NODES_FRESH_S = 60.0
+_FAILED_FIRST_S, _FAILED_CAP_S = 30.0, 1800.0
+_REMEMBERED = 1000
+
+
+class FilesUnread(Exception):
+    """A model's files could not be read; the text is the fetcher's, with the way out."""
+
+
+class ModelKey(NamedTuple):
+    """One version of a model that everybody may read."""
+
+    uri: str
+    revision: str | None = None
+
+
+Reader = Callable[[ModelKey, Mapping[str, str]], Awaitable[ModelFacts]]
+"""Reads a model's facts with these credentials. Raises FilesUnread."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    facts: ModelFacts | None
+    unknown: str
+    failures: int
+    again_s: float
+
+
+class Fitting:
+    """Finds `Knowledge`. `everywhere`: this operator may look at nodes. `changed`: more is known of a service now."""
+
+    def __init__(
+        self, lister: Lister, changed: Callable[[ServiceKey], None], *, everywhere: bool, reader: Reader | None = None
+    ) -> None:
+        self._lister, self._changed, self._everywhere = lister, changed, everywhere
+        self._reader = reader or read_files
+        self._tried: dict[ModelKey, _Tried] = {}
+        self._reading: dict[ModelKey, set[ServiceKey]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._one_at_a_time = asyncio.Semaphore(1)
+        self._nodes: dict[str, tuple[tuple[GpuNodes, ...] | None, float]] = {}
+
+    async def about(self, service: InferenceService) -> Knowledge:
+        """What is known now. The files are read beside, and `changed` says when they were."""
+        spec = service.spec
+        if spec.capacity_policy is CapacityPolicy.IGNORE:
+            return Knowledge()
+        if model_uri.parse(spec.model.uri).scheme not in _READ_HERE:
+            return Knowledge(unknown=f"{spec.model.uri} is read by the pod alone; known once one is ready")
+        if spec.model.secret_ref is not None:
+            return Knowledge(unknown="the operator reads no Secret, model.secretRef neither; known once a pod is ready")
+        tried = self._about_model(
+            ModelKey(spec.model.uri, spec.model.revision), ServiceKey(service.namespace, service.name)
+        )
+        if tried is None:
+            return Knowledge(unknown=f"{CONFIG_FILE} of {spec.model.uri} is being read", reading=True)
+        gpus = None if tried.facts is None or on_cpu(spec) else await self._gpus(spec.resources.gpu.resource_name)
+        return Knowledge(facts=tried.facts, unknown=tried.unknown, gpus=gpus)
+
+    def _about_model(self, model: ModelKey, asks: ServiceKey) -> _Tried | None:
+        """What became of reading it; None while that goes on for the first time."""
+        tried = self._tried.get(model)
+        due = tried is None or (tried.facts is None and time.monotonic() >= tried.again_s)
+        if model in self._reading:
+            self._reading[model].add(asks)
+        elif due:
+            self._reading[model] = {asks}
+            task = asyncio.create_task(self._read(model))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return tried
+
+    async def _read(self, model: ModelKey) -> None:
+        before = self._tried.get(model)
+        failures = 1 if before is None else before.failures + 1
+        again_s = time.monotonic() + min(_FAILED_FIRST_S * 2 ** (failures - 1), _FAILED_CAP_S)
+        try:
+            async with self._one_at_a_time:
+                facts = await self._reader(model, {})
+            tried = _Tried(facts, "", 0, 0.0)
+        except FilesUnread as error:
+            log.warning("model_files_unread", extra={"model": model.uri, "error": str(error)})
+            tried = _Tried(None, str(error), failures, again_s)
+        if len(self._tried) >= _REMEMBERED:
+            self._tried.pop(next(iter(self._tried)))
+        self._tried[model] = tried
+        for key in self._reading.pop(model):
+            self._changed(key)
+
+    async def _gpus(self, resource: str) -> tuple[GpuNodes, ...] | None:
+        """Types on the nodes, as of the latest minute; None where they cannot be told."""
+        if not self._everywhere:
+            return None
+        known = self._nodes.get(resource)
+        if known is None or time.monotonic() >= known[1]:
+            try:
+                found = gpu_nodes(await self._lister.items(NODE, None), resource)
+            except ApiError as error:
+                log.warning("gpu_types_unknown", extra={"resource": resource, "error": str(error)})
+                found = None
+            known = self._nodes[resource] = (found, time.monotonic() + _NODES_FRESH_S)
+        return known[0]
+
+
+async def read_files(model: ModelKey, credentials: Mapping[str, str]) -> ModelFacts:
+    """The model's facts by the fetcher. Raises FilesUnread."""
+    work = Path(tempfile.mkdtemp(prefix="pagefleet-facts-"))
+    try:
+        await _fetch(model, work / "model", credentials)
+        index = work / "model" / INDEX_FILE
+        return ModelFacts.read(_json(work / "model" / CONFIG_FILE), index=_json(index) if index.exists() else None)
+    except ConfigUnusable as error:
+        raise FilesUnread(f"{model.uri}: {error}") from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+async def _fetch(model: ModelKey, into: Path, credentials: Mapping[str, str]) -> None:
+    """Credentials reach the fetcher by its environment alone."""
+    revision = [] if model.revision is None else ["--revision", model.revision]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "pagefleet_fetch", model.uri, "--only-facts", "--attempts=2", f"--into={into}", *revision,
+        env={**os.environ, **credentials}, stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(_READ_LIMIT_S):
+            _, said = await process.communicate()
+    except TimeoutError:
+        raise FilesUnread(f"{model.uri}: no answer within {_READ_LIMIT_S:.0f} s") from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    if process.returncode:
+        lines = said.decode(errors="replace").strip().splitlines()
+        raise FilesUnread(lines[-1] if lines else f"{model.uri}: the fetcher ended with status {process.returncode}")
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigUnusable(f"{path.name} cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise ConfigUnusable(f"{path.name} holds no JSON object")
+    return found

@@ -1,0 +1,149 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pagefleet_api.sizing import gpu_types
+from pagefleet_api.sizing.facts import ModelFacts
+from pagefleet_api.status import Capacity, Condition, MeasuredCapacity
+from pagefleet_operator.capacity import Judgement, judge
+from pagefleet_operator.knowledge import GpuNodes, Knowledge
+from pagefleet_operator.observed import Observed
+from pagefleet_operator.status.conditions import Scene
+from tests.pagefleet_api.sizing import configs
+from tests.pagefleet_operator.plan.build import load, observed, pod, sample
+from tests.pagefleet_operator.status.build import condition, service, status
+
+LLAMA = ModelFacts.read(configs.LLAMA_8B)
+ON_A_GPU = {"engine": {"device": "cuda", "maxModelLen": 32_768}}
+
+
+def knows(*names: str, facts: ModelFacts | None = LLAMA, **changes: Any) -> Knowledge:
+    gpus = tuple(GpuNodes(gpu_types.named(name, gpu_types.known()), 2) for name in names)
+    return Knowledge(facts=facts, gpus=gpus or None, **changes)
+
+
+def judged(
+    knowledge: Knowledge,
+    seen: Observed | None = None,
+    before: Capacity | None = None,
+    *,
+    made: bool = False,
+    **spec: Any,
+) -> Judgement:
+    return judge(service(**{**ON_A_GPU, **spec}), replace(seen or Observed(), knowledge=knowledge), before, made=made)
+
+
+@pytest.mark.parametrize(
+    ("knowledge", "expected"),
+    [
+        (knows(facts=None, reading=True, unknown="is being read"), (None, "ReadingModel", "is being read")),
+        (knows(facts=None, unknown="denied: no token"), (None, "ModelUnknown", "denied: no token")),
+        (knows(), (None, "GPUTypeUnknown", "no node that has nvidia.com/gpu tells its type")),
+        (knows("H200"), (True, "Estimated", "H200 (2 nodes): 883,264 tokens expected; of 125.8 GiB on H200: weights")),
+        (knows("L4", "H200"), (True, "Estimated", "H200 (2 nodes): 883,264 tokens")),
+        (knows("L4"), (False, "TooLarge", "L4 (2 nodes): one sequence of 32,768 tokens takes 4.0 GiB")),
+    ],
+)
+def test_the_condition_says_what_is_expected_before_a_pod_runs(
+    knowledge: Knowledge, expected: tuple[bool | None, str, str]
+) -> None:
+    verdict = judged(knowledge).verdict
+    assert verdict is not None
+    assert (verdict.status, verdict.reason.value) == expected[:2]
+    assert verdict.message.startswith(expected[2])
+
+
+def test_the_least_type_that_suffices_is_estimated_for() -> None:
+    found = judged(knows("H200", "L40S", "L4")).capacity
+    assert found is not None and found.estimated is not None
+    assert (found.estimated.gpu, found.estimated.kv_bytes_per_token) == ("L40S", 131_072)
+    assert found.estimated.weights_bytes == 16_060_522_496
+    none = judged(knows("L4", "A10G")).capacity
+    assert none is not None and none.estimated is not None
+    assert none.estimated.gpu == "L4", "of those that do not suffice, the one with most room"
+
+
+def test_what_pods_report_counts_more_and_gives_the_error() -> None:
+    seen = observed(pod("a"), pod("b"), a=sample(), b=replace(sample(), load=replace_blocks(54_938)))
+    found = judged(knows("H200"), seen, made=True)
+    assert found.verdict is not None and found.capacity is not None
+    assert (found.verdict.status, found.verdict.reason.value) == (True, "Measured")
+    assert found.capacity.measured == MeasuredCapacity(kv_blocks=100, kv_tokens=1600), "of the pod that has least"
+    alone = judged(knows("H200"), observed(pod("b"), b=seen.samples["b"]), made=True).capacity
+    assert alone is not None
+    assert alone.estimate_error_percent == "0.5"
+
+
+def replace_blocks(blocks: int) -> Any:
+    return load().model_copy(update={"blocks_total": blocks})
+
+
+def test_what_was_measured_stays_until_the_spec_changes() -> None:
+    before = Capacity(measured=MeasuredCapacity(kv_blocks=7, kv_tokens=112))
+    kept = judged(knows(facts=None), Observed(), before, made=True).capacity
+    assert kept == before
+    assert judged(knows(facts=None), Observed(), before).capacity is None
+    mixed = observed(pod("a"), rollout=True, a=sample())
+    assert judged(knows(facts=None), mixed, made=True).capacity is None, "the pod may be of either template"
+
+
+def test_on_a_cpu_the_memory_limit_decides() -> None:
+    engine = {"device": "cpu", "kvCache": {"size": "1Gi"}}
+    found = judged(knows(), engine=engine, resources={"limits": {"memory": "2Gi"}})
+    assert found.verdict is not None
+    assert found.verdict.message.startswith("cpu: weights 29.9 GiB")
+    assert found.verdict.status is False
+
+
+@pytest.mark.parametrize(
+    ("policy", "knowledge", "made", "held"),
+    [
+        ("Enforce", knows("L4"), False, True),
+        ("Enforce", knows("L4"), True, False),
+        ("Enforce", knows("H200"), False, False),
+        ("Enforce", knows(facts=None, reading=True), False, True),
+        ("Enforce", knows(facts=None), False, False),
+        ("Enforce", knows(), False, False),
+        ("Warn", knows("L4"), False, False),
+        ("Ignore", knows("L4"), False, False),
+    ],
+)
+def test_only_enforce_holds_pods_back_and_only_while_the_answer_is_no_or_on_its_way(
+    policy: str, knowledge: Knowledge, made: bool, held: bool
+) -> None:
+    assert judged(knowledge, made=made, capacityPolicy=policy).holds_back is held
+
+
+def test_ignore_says_nothing_but_what_was_measured() -> None:
+    found = judged(knows("L4"), observed(pod("a"), a=sample()), made=True, capacityPolicy="Ignore")
+    assert found.verdict is None
+    assert found.capacity == Capacity(measured=MeasuredCapacity(kv_blocks=100, kv_tokens=1600))
+
+
+def conditions(knowledge: Knowledge) -> dict[str, Condition]:
+    judgement = judged(knowledge, capacityPolicy="Enforce")
+    found = status(Observed(), 1, judgement=judgement)
+    return {kind: one for kind in ("Ready", "Fits", "Stalled", "Reconciling") if (one := condition(found, kind))}
+
+
+def test_a_model_that_is_held_back_is_stalled_and_says_why() -> None:
+    found = conditions(knows("L4"))
+    assert {kind: (one.status, one.reason) for kind, one in found.items()} == {
+        "Ready": ("False", "TooLarge"), "Fits": ("False", "TooLarge"), "Stalled": ("True", "TooLarge"),
+    }  # fmt: skip
+    assert found["Ready"].message.startswith("no pod is made: L4 (2 nodes)")
+    assert found["Stalled"].message.startswith("capacityPolicy is Enforce; L4")
+
+
+def test_a_model_that_is_being_read_is_on_its_way() -> None:
+    found = conditions(knows(facts=None, reading=True, unknown="config.json is being read"))
+    assert {kind: (one.status, one.reason) for kind, one in found.items()} == {
+        "Ready": ("False", "ReadingModel"), "Fits": ("Unknown", "ReadingModel"),
+        "Reconciling": ("True", "ReadingModel"),
+    }  # fmt: skip
+
+
+def test_without_a_judgement_there_is_no_condition() -> None:
+    assert condition(status(Observed(), 1), "Fits") is None
+    assert Scene(service(), Observed(), 1).held_back is None
