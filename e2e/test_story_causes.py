@@ -110,7 +110,6 @@ def test_each_cause_is_gone_after_its_fix_and_until_then_tries_of_an_image_are_c
     for one in FAULTS:
         seen = story.first(one, KIND, broken.mended(one), 90, began_s[one.name])
         print(f"{one.name}: {seen.at_s - began_s[one.name]:.1f} s after the fix")
-    for one in FAULTS:
         story.places[one.name].run("delete", KIND, one.name, "--wait=false")
 
 

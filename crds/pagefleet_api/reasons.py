@@ -30,6 +30,8 @@ class Reason(StrEnum):
     OUT_OF_MEMORY = "OutOfMemory"
     ENGINE_UNREADY = "EngineUnready"
     NODE_LOST = "NodeLost"
+    NODE_REFUSED = "NodeRefused"
+    EVICTED = "Evicted"
     INVALID_SPEC = "InvalidSpec"
     QUOTA_EXCEEDED = "QuotaExceeded"
     ADMISSION_DENIED = "AdmissionDenied"

@@ -73,7 +73,9 @@ class Inquiry:
         waiting = sorted({name for pod in active if _is(pod, Reason.UNSCHEDULABLE) for name in pod.extended})
         pulling = [pod for pod in active if _is(pod, Reason.IMAGE_PULL_FAILED)][:_PODS_ASKED]
         creating = [pod for pod in active if pod.creating and _age_s(pod, now) >= _PATIENCE_S][:_PODS_ASKED]
-        said = {pod.uid: await self._events(namespace, pod, now) for pod in (*pulling, *creating)}
+        asked = {pod.uid: pod for pod in (*pulling, *creating)}
+        answers = await asyncio.gather(*(self._events(namespace, pod, now) for pod in asked.values()))
+        said = dict(zip(asked, answers, strict=True))
         latest = {pod.uid: Warned.latest(said[pod.uid]) for pod in creating}
         return Evidence(
             room=await self.room(waiting[0]) if waiting else None,

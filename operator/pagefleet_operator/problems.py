@@ -21,6 +21,7 @@ _IMAGE_REASONS = frozenset(
     }
 )
 _NODE_REASONS = frozenset({"NodeLost", "NodeStatusUnknown"})
+_EVICTIONS = frozenset({"Evicted", "Preempting", "Terminated", "NodeShutdown"})
 _NORMAL_WAITS = frozenset({"ContainerCreating", "PodInitializing"})
 _BACK_OFF = re.compile(r'^Back-off pulling image "[^"]*": \w+: ')
 _RPC = re.compile(r"^rpc error: code = \w+ desc = ")
@@ -67,6 +68,8 @@ def condition_of(status: Body, kind: str) -> Body | None:
 
 def pod_problem(spec: Body, status: Body, container: Body) -> PodProblem:
     """Why a pod that is not ready is not: `container` is its engine's status, empty before there is one."""
+    if status.get("phase") == "Failed" and status.get("reason"):
+        return _failed(status)
     waits = [container, *(status.get("initContainerStatuses") or ())]
     found = [problem for item in waits if (problem := _container_problem(spec, item)) is not None]
     return found[0] if found else _pod_wide(spec, status, container)
@@ -155,6 +158,19 @@ def _memory_limit(spec: Body, container: Body) -> str | None:
     return None
 
 
+def _works(container: Body) -> bool:
+    """It runs, and is no sidecar that has started: what comes after it waits."""
+    return "running" in (container.get("state") or {}) and not container.get("started")
+
+
+def _failed(status: Body) -> PodProblem:
+    """The kubelet would not take the pod, or put it out. A pod's conditions change for the last time when that is."""
+    moments = [parse_time(one.get("lastTransitionTime")) for one in status.get("conditions") or ()]
+    reason = Reason.EVICTED if status["reason"] in _EVICTIONS else Reason.NODE_REFUSED
+    since = max((moment for moment in moments if moment is not None), default=None)
+    return PodProblem(reason, f"{status['reason']}: {status.get('message', '')}", since)
+
+
 def _node_is_away(status: Body, container: Body) -> bool:
     """The node's controller says that the pod is not ready, not the kubelet, whose last word was that it is.
 
@@ -177,8 +193,6 @@ def _node_lost(spec: Body, status: Body) -> PodProblem:
 
 def _pod_wide(spec: Body, status: Body, container: Body) -> PodProblem:
     """No container is in trouble: the scheduler, the start, or the readiness probe holds the pod."""
-    if status.get("phase") == "Failed":
-        return PodProblem(Reason.ENGINE_UNREADY, f"{status.get('reason', 'Failed')}: {status.get('message', '')}")
     scheduled = condition_of(status, "PodScheduled") or {}
     if scheduled.get("status") == "False":
         moment = parse_time(scheduled.get("lastTransitionTime"))
@@ -186,6 +200,9 @@ def _pod_wide(spec: Body, status: Body, container: Body) -> PodProblem:
     if not scheduled:
         return PodProblem(Reason.STARTING, "waits for the scheduler")
     if "running" not in (container.get("state") or {}):
+        preparing = [one["name"] for one in status.get("initContainerStatuses") or () if _works(one)]
+        if preparing:
+            return PodProblem(Reason.STARTING, f"the init container {preparing[0]} runs")
         return PodProblem(Reason.STARTING, "the container is being created")
     if _node_is_away(status, container):
         return _node_lost(spec, status)

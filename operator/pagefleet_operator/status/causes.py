@@ -18,6 +18,8 @@ _GRAVEST_FIRST = (
     Reason.MOUNT_FAILED,
     Reason.UNSCHEDULABLE,
     Reason.NODE_LOST,
+    Reason.NODE_REFUSED,
+    Reason.EVICTED,
     Reason.ENGINE_UNREADY,
     Reason.STARTING,
 )
@@ -87,6 +89,8 @@ def _room(pod: Pod, room: Room) -> str:
     needed = pod.extended.get(room.resource)
     if needed is None:
         return ""
+    if not room.allocatable:
+        return f"; it needs {needed} {room.resource}, which no node has"
     free = f"{room.most_free} free on the node with most left, {room.total_free} of {room.allocatable} on all nodes"
     return f"; it needs {needed} {room.resource}: {free}"
 

@@ -36,7 +36,7 @@ def service_status(
     times, the history and the last scale time come from `previous`: the last status written, or the one
     read after a restart. `warnings` is what the user should know, whatever the state.
     """
-    scene = Scene(service, observed, wanted, outcome, conflicts, waits, apply_error, warnings, judgement)
+    scene = Scene(service, observed, wanted, now, outcome, conflicts, waits, apply_error, warnings, judgement)
     selector = labels.selector(service.name)
     return Status(
         observed_generation=service.generation,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from pagefleet_api.reasons import ConditionType, Reason
 from pagefleet_api.service import InferenceService
@@ -12,6 +13,8 @@ from pagefleet_operator.observed import Now, Observed, Pod, format_second
 from pagefleet_operator.plan.convergence import Conflict, Wait
 from pagefleet_operator.status.causes import refusal, told
 from pagefleet_operator.trials import Phase, Trial
+
+_LATELY = timedelta(minutes=10)
 
 Found = dict[ConditionType, Verdict]
 _STATUS = {True: "True", False: "False", None: "Unknown"}
@@ -24,6 +27,7 @@ class Scene:
     service: InferenceService
     observed: Observed
     wanted: int
+    now: Now
     outcome: Outcome | None = None
     conflicts: Sequence[Conflict] = ()
     waits: Sequence[Wait] = ()
@@ -49,15 +53,26 @@ class Scene:
 
     @property
     def in_trouble(self) -> list[Pod]:
-        """Pods whose problems matter: while too few are ready, also those that no kubelet takes away."""
-        left = () if len(self.ready) >= self.wanted else self.observed.pods
-        lost = [pod for pod in left if pod.terminating and pod.problem and pod.problem.reason is Reason.NODE_LOST]
-        return [*self.serving, *lost]
+        """Pods whose problems matter: while too few are ready, also those that no kubelet takes away, and those that
+        failed lately, whose successors may fail like them.
+        """
+        if len(self.ready) >= self.wanted:
+            return self.serving
+        return [*self.serving, *(pod for pod in self.observed.pods if _lost(pod) or _failed_lately(pod, self.now))]
 
     @property
     def draining(self) -> list[Pod]:
         """Pods that finish their last answers."""
         return [pod for pod in self.observed.pods if pod.active and pod.draining]
+
+
+def _lost(pod: Pod) -> bool:
+    return pod.terminating and pod.problem is not None and pod.problem.reason is Reason.NODE_LOST
+
+
+def _failed_lately(pod: Pod, now: Now) -> bool:
+    since = None if pod.problem is None else pod.problem.since
+    return pod.finished and not pod.terminating and since is not None and now.wall - since < _LATELY
 
 
 def verdicts(scene: Scene) -> Found:

@@ -94,6 +94,8 @@ def away(ready_condition: dict[str, Any], *, ready: bool = False) -> dict[str, A
     return status
 
 
+SCHEDULED = {"type": "PodScheduled", "status": "True"}
+SIDECAR = {"name": "sidecar", "state": {"running": {}}, "started": True}
 CRASH = {"terminated": {"exitCode": 1, "reason": "Error", "message": "model not found\n", "finishedAt": STAMP}}
 OOM = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
 BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
@@ -187,9 +189,27 @@ BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
         (away({"reason": "ReadinessGatesNotReady"}, ready=True), Reason.ENGINE_UNREADY, PROBE_FAILS),
         (away({}, ready=False), Reason.ENGINE_UNREADY, PROBE_FAILS),
         (
-            {"phase": "Failed", "reason": "Evicted", "message": "low on memory"},
-            Reason.ENGINE_UNREADY,
+            {**engine(OOM), "phase": "Failed", "reason": "Evicted", "message": "low on memory"},
+            Reason.EVICTED,
             "Evicted: low on memory",
+        ),
+        (
+            {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no healthy devices present"},
+            Reason.NODE_REFUSED,
+            "UnexpectedAdmissionError: no healthy devices present",
+        ),
+        (
+            {
+                "conditions": [SCHEDULED],
+                "initContainerStatuses": [SIDECAR, {"name": "model", "state": {"running": {}}}],
+            },
+            Reason.STARTING,
+            "the init container model runs",
+        ),
+        (
+            {"conditions": [SCHEDULED], "initContainerStatuses": [SIDECAR]},
+            Reason.STARTING,
+            "the container is being created",
         ),
     ],
 )
@@ -259,6 +279,12 @@ def test_a_container_that_was_made_once_is_not_being_created(
     status = engine(state, **more)
     status["conditions"][0]["lastTransitionTime"] = STAMP
     assert (Pod.from_object(body(status)).creating is not None) == creating
+
+
+def test_a_pod_failed_when_its_conditions_changed_last() -> None:
+    times = [{"type": "PodScheduled"}, {"lastTransitionTime": "2025-12-31T00:00:00Z"}, {"lastTransitionTime": STAMP}]
+    problem = Pod.from_object(body({"phase": "Failed", "reason": "Evicted", "conditions": times})).problem
+    assert problem is not None and problem.since == MOMENT
 
 
 def test_a_deployment_is_read_with_what_it_lacks() -> None:

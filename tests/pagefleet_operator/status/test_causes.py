@@ -58,6 +58,12 @@ def test_who_waits_for_gpus_is_told_how_many_are_free() -> None:
     )
 
 
+def test_what_no_node_has_is_told_as_such() -> None:
+    waits = sick("a", Reason.UNSCHEDULABLE, "full", extended={GPU: 4})
+    none = Evidence(room=Room(resource=GPU))
+    assert words(waits, evidence=none)[1] == "a: full; it needs 4 nvidia.com/gpu, which no node has"
+
+
 def test_without_a_look_at_the_nodes_the_schedulers_words_stand_alone() -> None:
     waits = sick("a", Reason.UNSCHEDULABLE, "0/2 nodes are available", extended={GPU: 4})
     assert words(waits)[1] == "a: 0/2 nodes are available"

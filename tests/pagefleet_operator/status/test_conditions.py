@@ -143,6 +143,21 @@ def test_a_refusal_does_not_hide_that_pods_serve() -> None:
     assert (found.status, found.message) == ("True", "1 of 1 pods serve; exceeded quota: q")
 
 
+@pytest.mark.parametrize(
+    ("seconds", "reason"),
+    [(60, "NodeRefused"), (599, "NodeRefused"), (601, "Starting")],
+    ids=["now", "lately", "long ago"],
+)
+def test_what_a_pod_failed_of_lately_is_told_while_its_successor_only_starts(seconds: int, reason: str) -> None:
+    problem = PodProblem(Reason.NODE_REFUSED, "no healthy devices", at(0).wall)
+    failed = pod("a", ready=False, finished=True, problem=problem)
+    seen = observed(failed, sick(Reason.STARTING))
+    found = condition(status(seen, 1, now=at(seconds)), "Ready")
+    assert found is not None and found.reason == reason
+    serves = condition(status(observed(failed, pod("b")), 1, now=at(seconds)), "Ready")
+    assert serves is not None and serves.message == "1 of 1 pods serve"
+
+
 def test_a_pod_that_a_lost_node_keeps_is_told_of_until_enough_others_serve() -> None:
     lost = sick(Reason.NODE_LOST, "its node is away", "a")
     gone = replace(lost, terminating=True)
