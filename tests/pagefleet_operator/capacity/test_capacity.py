@@ -11,7 +11,7 @@ from pagefleet_operator.knowledge import GpuNodes, Knowledge
 from pagefleet_operator.observed import Observed
 from pagefleet_operator.status.conditions import Scene
 from tests.pagefleet_api.sizing import configs
-from tests.pagefleet_operator.plan.build import load, observed, pod, sample
+from tests.pagefleet_operator.plan.build import at, load, observed, pod, sample
 from tests.pagefleet_operator.status.build import condition, service, status
 
 LLAMA = ModelFacts.read(configs.LLAMA_8B)
@@ -146,4 +146,4 @@ def test_a_model_that_is_being_read_is_on_its_way() -> None:
 
 def test_without_a_judgement_there_is_no_condition() -> None:
     assert condition(status(Observed(), 1), "Fits") is None
-    assert Scene(service(), Observed(), 1).held_back is None
+    assert Scene(service(), Observed(), 1, at(0)).held_back is None
