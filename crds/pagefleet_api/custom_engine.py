@@ -30,3 +30,8 @@ class CustomEngine(Model):
     metrics: CustomMetrics | None = Field(
         None, description="Without them nothing scales by load, and each drain lasts drain.timeoutSeconds."
     )
+
+    @property
+    def tells_kv(self) -> bool:
+        """Whether how full its KV cache is can be known."""
+        return self.metrics is not None and self.metrics.kv_usage is not None

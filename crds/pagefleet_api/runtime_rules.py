@@ -1,10 +1,10 @@
 """What of `spec.engine` goes with which engine: the same refusals for the API server (CEL) and for the parser."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pagefleet_api.runtimes import INSTEAD, OWNED_FLAGS, TRAITS, Knob, Runtime, Traits
+from pagefleet_api.runtimes import INSTEAD, OWNED_FLAGS, TRAITS, UNTOLD, Knob, Runtime, Traits
 from pagefleet_api.schema import Rule
 
 PARTS_WITHOUT_VALUE = (Knob.CHAT_TEMPLATE, Knob.API_KEYS)
@@ -23,6 +23,19 @@ _OWNED_WORDS = (
 )
 
 
+_UNTOLD = "use WaitingRequests and InFlightRequests"
+METRIC_RULES = tuple(
+    Rule(
+        "!has(self.autoscaling) || !has(self.autoscaling.metrics) || !has(self.engine) || !has(self.engine.runtime) "
+        f"|| !(self.engine.runtime in [{', '.join(repr(each.value) for each in Runtime if each in runtimes)}]) "
+        f"|| !self.autoscaling.metrics.exists(each, each.type == '{kind}')",
+        f"autoscaling.metrics: {kind} is not told by this engine.runtime; {_UNTOLD}",
+        f"'autoscaling.metrics: {kind} is not told by engine.runtime ' + self.engine.runtime + '; {_UNTOLD}'",
+    )
+    for kind, runtimes in UNTOLD.items()
+)
+"""On the whole spec."""
+
 _IN_IMAGE = "pkg:// is only for engine.runtime pagefleet; use file:///PATH, a path in the image"
 MODEL_IN_IMAGE = Rule(
     "!self.model.uri.startsWith('pkg://') || !has(self.engine) || !has(self.engine.runtime) "
@@ -37,6 +50,14 @@ def model_refusal(uri: str, runtime: Runtime) -> str | None:
     """Why that engine cannot load a model from there; None when it can."""
     foreign = uri.startswith("pkg://") and runtime is not Runtime.PAGEFLEET
     return f"model.uri {uri}: {_IN_IMAGE}" if foreign else None
+
+
+def metric_refusal(kinds: Iterable[str], runtime: Runtime) -> str | None:
+    """Which of these metrics of an autoscaler that engine never tells; None when it tells all."""
+    for kind in kinds:
+        if runtime in UNTOLD.get(kind, ()):
+            return f"autoscaling.metrics: {kind} is not told by engine.runtime {runtime}; {_UNTOLD}"
+    return None
 
 
 def refusals(engine: Mapping[str, Any]) -> Iterator[str]:

@@ -217,6 +217,13 @@ TRAITS: Mapping[Runtime, Traits] = {
     Runtime.CUSTOM: Traits(knobs=frozenset(), dtypes=("auto",), on_cpu=True, image="registry.example/engine:1.0"),
 }
 
+UNTOLD: Mapping[str, frozenset[Runtime]] = {
+    "KVCacheUsage": frozenset({Runtime.TGI}),
+    "KVCacheDemand": frozenset(Runtime) - {Runtime.PAGEFLEET},
+    "TimeToFirstToken": frozenset({Runtime.TGI, Runtime.CUSTOM}),
+}
+"""Metrics of an autoscaler, and the engines that never tell what they need."""
+
 INSTEAD: Mapping[Knob, str] = {
     Knob.DTYPE: "leave it out",
     Knob.QUANTIZATION: "serve a checkpoint that is quantized already",

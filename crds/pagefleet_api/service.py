@@ -59,7 +59,9 @@ class CapacityPolicy(StrEnum):
 class Spec(Model):
     """What the user asks for."""
 
-    model_config = ConfigDict(json_schema_extra=rules(*gpus.RULES, runtime_rules.MODEL_IN_IMAGE))
+    model_config = ConfigDict(
+        json_schema_extra=rules(*gpus.RULES, runtime_rules.MODEL_IN_IMAGE, *runtime_rules.METRIC_RULES)
+    )
     model: ModelSource
     engine: Engine = Field(default_factory=Engine)
     resources: Resources = Field(default_factory=Resources)
@@ -100,6 +102,16 @@ class Spec(Model):
     @model_validator(mode="after")
     def _model_fits_the_runtime(self) -> Self:
         refusal = runtime_rules.model_refusal(self.model.uri, self.engine.runtime)
+        if refusal is not None:
+            raise ValueError(refusal)
+        return self
+
+    @model_validator(mode="after")
+    def _metrics_are_told(self) -> Self:
+        """What the user chose; of the default ones those that are not told have no say."""
+        scaling = self.autoscaling
+        chosen = scaling.metrics if scaling is not None and "metrics" in scaling.model_fields_set else ()
+        refusal = runtime_rules.metric_refusal([metric.type for metric in chosen], self.engine.runtime)
         if refusal is not None:
             raise ValueError(refusal)
         return self

@@ -73,8 +73,8 @@ CLASHES = (
     (engine(Runtime.PAGEFLEET, extraArgs=["--model", "x"]), "use model.servedName"),
 )
 MALFORMED = (
-    (engine(Runtime.CUSTOM, custom={"port": 0}), "engine.custom.port"),
-    (engine(Runtime.CUSTOM, custom={"healthPath": "health"}), "engine.custom.healthPath"),
+    ({**engine(Runtime.CUSTOM), "custom": {"port": 0}}, "engine.custom.port"),
+    ({**engine(Runtime.CUSTOM), "custom": {"healthPath": "health"}}, "engine.custom.healthPath"),
     (engine(Runtime.VLLM, kvCache={"memoryUtilization": "1.5"}), "at least 0.05 and at most 1"),
     (engine(Runtime.VLLM, kvCache={"blockSize": 7}), "engine.kvCache.blockSize"),
     (engine(Runtime.VLLM, quantization="FP 8"), "engine.quantization"),

@@ -5,6 +5,8 @@ from typing import NamedTuple, Self
 
 from pagefleet_api import quantity
 from pagefleet_api.behavior import RateUnit, ScalingRules, SelectPolicy
+from pagefleet_api.engine import Engine
+from pagefleet_api.runtimes import UNTOLD, Runtime
 from pagefleet_api.scaling import Autoscaling, MetricTarget, MetricType, Mode
 from pagefleet_api.service import InferenceService
 
@@ -63,8 +65,11 @@ class Policy:
     """Share of a pod's KV blocks, 0..1."""
     kv_demand_target: float | None = None
     """Share of a pod's KV blocks that requests and queued prompts would fill; may pass 1."""
+    tells_kv: bool = True
+    """The engine tells how full its KV cache is; one that does not is judged by its requests alone."""
     max_num_seqs: int = 256
-    max_queued_requests: int = 1024
+    max_queued_requests: int | None = 1024
+    """None: the engine has no limit that is known here."""
     up: Rules = UP
     down: Rules = DOWN
     max_age_s: float = 30
@@ -77,7 +82,8 @@ class Policy:
         scaling = service.spec.autoscaling
         if scaling is None:
             return None
-        targets = _targets(scaling)
+        engine = service.spec.engine
+        targets = {kind: target for kind, target in _targets(scaling).items() if _told(kind, engine.runtime)}
         return cls(
             mode=scaling.mode,
             min_replicas=scaling.min_replicas,
@@ -86,8 +92,10 @@ class Policy:
             in_flight_target=targets.get(MetricType.IN_FLIGHT_REQUESTS),
             kv_target=targets.get(MetricType.KV_CACHE_USAGE),
             kv_demand_target=targets.get(MetricType.KV_CACHE_DEMAND),
-            max_num_seqs=service.spec.engine.max_num_seqs,
-            max_queued_requests=service.spec.engine.max_queued_requests,
+            tells_kv=_told(MetricType.KV_CACHE_USAGE, engine.runtime)
+            and (engine.custom is None or engine.custom.tells_kv),
+            max_num_seqs=engine.max_num_seqs,
+            max_queued_requests=_most_queued(engine),
             up=UP.of(scaling.behavior.scale_up),
             down=DOWN.of(scaling.behavior.scale_down),
             max_age_s=scaling.missing_metrics.max_age_seconds,
@@ -104,6 +112,16 @@ class Policy:
 def _targets(scaling: Autoscaling) -> dict[MetricType, float]:
     """Each metric's target a pod; that each has the one that its type takes is the resource's rule."""
     return {metric.type: _target(metric.target) for metric in scaling.metrics}
+
+
+def _told(kind: MetricType, runtime: Runtime) -> bool:
+    return runtime not in UNTOLD.get(kind.value, ())
+
+
+def _most_queued(engine: Engine) -> int | None:
+    """A foreign engine has the limit that the user gave; without one its queue may have any length."""
+    limited = engine.runtime is Runtime.PAGEFLEET or "max_queued_requests" in engine.model_fields_set
+    return engine.max_queued_requests if limited else None
 
 
 def _target(target: MetricTarget) -> float:

