@@ -29,7 +29,20 @@ metadata:
   labels: {labels}
 spec:
   serviceAccountName: smollm2
-  containers: [{{name: engine, image: none}}]
+  containers: [{{name: engine, image: none, resources: {{limits: {{example.com/device: 1}}}}}}]
+---
+"""
+EVENT = """
+apiVersion: v1
+kind: Event
+metadata:
+  name: {name}
+  namespace: default
+involvedObject: {{kind: Pod, namespace: default, name: {name}, uid: {uid}}}
+reason: FailedMount
+message: no such claim
+type: Warning
+lastTimestamp: "2026-01-01T00:00:00Z"
 ---
 """
 CHILDREN = ("serviceaccount/smollm2", "service/smollm2", "deployment.apps/smollm2")
@@ -74,6 +87,28 @@ def _one_pod_marked_and_told_of(box: Box) -> bool:
     return len(marked.stdout.split()) == 1 and "Draining" in events.stdout.split()
 
 
+def _say_of_pods(box: Box, **scheduled: str) -> None:
+    """What a scheduler says of both pods."""
+    status = {"status": {"conditions": [{"type": "PodScheduled", **scheduled}]}}
+    for name in ("one", "two"):
+        patch = f"--patch={json.dumps(status)}"
+        box.kubectl("patch", f"pod/{name}", "--subresource=status", "--type=merge", patch)
+
+
+def _hinder_pods(box: Box) -> None:
+    """A node has both pods, and their volumes do not come."""
+    uids = {name: box.kubectl("get", f"pod/{name}", "-o", "jsonpath={.metadata.uid}").stdout for name in ("one", "two")}
+    events = "".join(EVENT.format(name=name, uid=uid) for name, uid in uids.items())
+    created = box.kubectl("apply", "-f", "-", stdin=events)
+    assert created.returncode == 0, created.stderr
+    _say_of_pods(box, status="True", lastTransitionTime="2026-01-01T00:00:00Z")
+
+
+def _ready_says(words: str) -> Callable[[Box], bool]:
+    path = "jsonpath={.status.conditions[?(@.type=='Ready')].message}"
+    return lambda box: words in box.kubectl("get", "infs/smollm2", "-o", path).stdout
+
+
 def _wait(done: Callable[[Box], bool], box: Box, log: Path) -> None:
     deadline_s = time.monotonic() + 30
     while not done(box):
@@ -98,6 +133,10 @@ def test_the_operator_needs_no_more_than_the_chart_gives(box: Box, tmp_path: Pat
             _wait(_children_and_status, box, log)
             _a_pod_too_many(box)
             _wait(_one_pod_marked_and_told_of, box, log)
+            _say_of_pods(box, status="False", reason="Unschedulable", message="no room")
+            _wait(_ready_says("no room" if namespaces else "example.com/device, which no node has"), box, log)
+            _hinder_pods(box)
+            _wait(_ready_says("FailedMount: no such claim"), box, log)
             lease = box.kubectl("get", "lease", ACCOUNT, f"--namespace={NAMESPACE}", "-o", "name")
             assert lease.stdout, lease.stderr
             assert operator.poll() is None
