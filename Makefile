@@ -101,6 +101,11 @@ test-own-cluster: setup ## The demo on a cluster and a registry that are there a
 	@$(RUN) e2e.cluster prepare
 	@$(RUN) pytest e2e/own_cluster_story.py --capture=no
 
+.PHONY: bench-steady
+bench-steady: setup ## Ten minutes of a cluster in which nothing changes: counts what is written (no part of test)
+	@$(RUN) e2e.cluster prepare
+	@$(RUN) e2e.steady --minutes 10
+
 .PHONY: clean
 clean: ## Remove what make made here (not the caches of compiled binaries and images)
 	@test ! -x $(BIN)/python || ! test -d .state || $(RUN) e2e.cluster down

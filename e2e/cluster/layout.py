@@ -127,6 +127,7 @@ class NodeLayout(NamedTuple):
 CLUSTER = Layout()
 API_SERVER_ONLY = Layout(bridge=None, first_port=16460)
 SELF_TEST = Layout("pagefleet9", "10.204.0", "10.205", "10.97", 16480)
+STEADY = Layout("pagefleet8", "10.206.0", "10.207", "10.98", 16500)
 
 
 class Folders(NamedTuple):

@@ -23,6 +23,10 @@ _QUANTITIES = frozenset({"limits", "requests", "sizeLimit", "divisor"})
 """Fields with quantities in or below them: the API server writes 1000m as 1."""
 
 
+_ZEROS = ("", False, 0)
+"""The API server leaves these out when it gives an object back; who sets another value takes the field from us."""
+
+
 @dataclass(frozen=True, slots=True)
 class Apply:
     """Server-side apply this manifest."""
@@ -187,6 +191,8 @@ def _equal(rendered: Any, live: Any, *, quantities: bool) -> bool:
         return len(rendered) == len(live) and all(_equal(a, b, quantities=quantities) for a, b in pairs)
     if quantities and rendered is not None and live is not None:
         return bool(_number(rendered) == _number(live))
+    if live is None and rendered in _ZEROS:
+        return True
     return bool(rendered == live) or (_nothing(rendered) and _nothing(live))
 
 

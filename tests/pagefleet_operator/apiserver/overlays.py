@@ -67,6 +67,17 @@ OVERLAYS: dict[str, Json] = {
     "variable from a secret": _engine(
         env=[{"name": "T", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token", "optional": True}}}]
     ),
+    "empty variable": _engine(env=[{"name": "A", "value": ""}], stdin=False),
+    "zero values": _spec(
+        hostNetwork=False,
+        hostPID=False,
+        tolerations=[{"key": "a", "value": "", "operator": "Equal"}],
+        containers=[{"name": "engine", "volumeMounts": [{"name": "tmp", "mountPath": "/a", "readOnly": False}]}],
+        volumes=[{"name": "c", "persistentVolumeClaim": {"claimName": "c", "readOnly": False}}],
+    ),
+    "empty objects": _spec(affinity={}, nodeSelector={}, containers=[{"name": "engine", "securityContext": {}}]),
+    "empty sidecar parts": _spec(containers=[{**_SIDECAR, "resources": {}, "args": [], "securityContext": {}}]),
+    "zero seconds": _engine(readinessProbe={"initialDelaySeconds": 0}),
     "volume and mount": _spec(
         volumes=[{"name": "models", "persistentVolumeClaim": {"claimName": "models"}}],
         containers=[{"name": "engine", "volumeMounts": [{"name": "models", "mountPath": "/models", "readOnly": True}]}],

@@ -261,3 +261,14 @@ def test_what_is_not_ours_or_goes_already_is_not_removed(change: Any) -> None:
     live = live_object()
     change(live)
     assert plan_children([RENDERED], {KEY: live_object(), BUDGET: live}) == ()
+
+
+@pytest.mark.parametrize("zero", ["", False, 0])
+def test_a_zero_that_the_api_server_leaves_out_is_what_was_rendered(zero: Any) -> None:
+    rendered, live = copy.deepcopy(RENDERED), live_object()
+    rendered["spec"]["template"]["spec"]["hostNetwork"] = zero
+    assert not up_to_date(rendered, live), "it was never applied"
+    ours(live)["f:spec"]["f:template"]["f:spec"]["f:hostNetwork"] = {}
+    assert up_to_date(rendered, live)
+    pod_spec(live)["hostNetwork"] = True
+    assert not up_to_date(rendered, live)
