@@ -1,6 +1,7 @@
 """A change on trial under the real Deployment controller: passed, taken back, and carried on by a new operator."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -21,8 +22,8 @@ class World:
         self.api, self.namespace, self.fleet, self._start = api, namespace, fleet, start
         self.operator: OperatorProcess = start().ready()
 
-    def create(self, replicas: int, hold_s: int, percent: int = 25) -> None:
-        rollout = {"analysis": {"trafficPercent": percent, "holdSeconds": hold_s}}
+    def create(self, replicas: int, hold_s: int, **rules: Any) -> None:
+        rollout = {"analysis": {"trafficPercent": 25, "holdSeconds": hold_s}, **rules}
         self.api.create("inferenceservices", service(self.namespace, replicas=replicas, rollout=rollout))
         eventually(lambda: len(self.fleet.serving()) == replicas, "all pods serve")
         eventually(lambda: self.deployment()["status"].get("updatedReplicas") == replicas, "the roll-out is over")
@@ -130,3 +131,40 @@ def test_a_slower_change_is_taken_back_and_stays_so_until_the_spec_changes_whoev
         eventually(lambda: not world.paused() and world.templates() == ["8"], "a change that is taken back ends it")
         eventually(lambda: world.condition("Stalled") == {}, "nothing is stalled")
         assert fleet.serving() == old
+
+
+def test_without_surge_a_trial_takes_the_place_of_an_old_pod_and_gives_it_back(
+    api: Api, namespace: str, start: Start
+) -> None:
+    with Fleet(api, namespace) as fleet:
+        world = World(api, namespace, fleet, start)
+        world.create(3, hold_s=60, maxSurge=0)
+        world.change(9)
+        eventually(world.paused, "the Deployment is held")
+        assert world.templates() == ["8", "8", "9"]
+
+        def taken_back() -> bool:
+            world.answer(20, ttft_s=lambda seats: SLOW_S if seats == "9" else FAST_S)
+            return world.condition("Stalled").get("reason") == "SLORegression"
+
+        eventually(taken_back, "the regression is seen", 20)
+        eventually(lambda: world.templates() == ["8", "8", "8"], "the earlier template has all pods again")
+
+
+def test_new_pods_that_are_not_ready_in_time_are_taken_back(api: Api, namespace: str, start: Start) -> None:
+    with Fleet(api, namespace) as fleet:
+        world = World(api, namespace, fleet, start)
+        world.create(2, hold_s=60, progressDeadlineSeconds=3)
+        old = fleet.serving()
+        fleet.start_delay_s = 600
+        world.change(9)
+        eventually(lambda: len(world.templates()) == 3, "a new pod starts")
+        eventually(lambda: world.condition("Stalled").get("reason") == "ProgressDeadlineExceeded", "it takes too long")
+        eventually(lambda: world.templates() == ["8", "8"], "it is gone")
+        assert fleet.serving() == old
+        api.merge("inferenceservices", namespace, "s", {"spec": {"rollout": {"analysis": None}}})
+        eventually(lambda: world.templates() == ["8", "8", "9"], "without an analysis it is rolled out all the same")
+        eventually(
+            lambda: world.condition("Stalled").get("message", "").endswith("has timed out progressing."), "stalls"
+        )
+        assert fleet.serving() == old, "and the earlier pods serve on"
