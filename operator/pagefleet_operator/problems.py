@@ -28,6 +28,9 @@ _RPC = re.compile(r"^rpc error: code = \w+ desc = ")
 _KEY_MISSING = re.compile(
     r'(?i)(secret|configmap) "[^"]+" not found|couldn\'t find key|references non-existent (secret|config) key'
 )
+_SEE_ABOVE = re.compile(r"(?i)see .*\babove\b")
+"""vLLM's last line says that its engine failed, and that the cause is further up."""
+_ERROR = re.compile(r"\b\w*(Error|Exception): ")
 _SAYING = ("reason", "error", "text", "event")
 """Fields of a log line in JSON, the most telling first."""
 _SIGNALLED = 128
@@ -140,6 +143,8 @@ def _last_words(message: str) -> str:
     """A container's last line, or what a program of ours says in it: the kubelet gives up to 80 lines of the log."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     last = lines[-1] if lines else ""
+    if _SEE_ABOVE.search(last):
+        last = next((line for line in reversed(lines[:-1]) if _ERROR.search(line)), last)
     try:
         fields = json.loads(last)
     except ValueError:

@@ -224,6 +224,8 @@ def test_a_pod_that_is_not_ready_says_why(status: dict[str, Any], reason: Reason
     [
         ("Traceback:\n  File x\nValueError: bad \n\n", "ValueError: bad"),
         ('{"event": "listening"}\n{"event": "core_lost", "reason": "no model"}\n', "no model"),
+        ("ValueError: no room\n  at x\nRuntimeError: Engine failed. See root cause above.", "ValueError: no room"),
+        ("RuntimeError: Engine failed. See root cause above.", "RuntimeError: Engine failed. See root cause above."),
         ('{"event": "core_lost"}', "core_lost"),
         ('{"level": "error"}', '{"level": "error"}'),
         ("137", "137"),
