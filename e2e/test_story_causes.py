@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
@@ -129,21 +130,26 @@ def test_a_services_name_puts_nothing_into_the_engines_environment(pair: Service
 
 
 def test_a_lost_node_is_named_and_its_pod_replaced(place: BoxSite, pair: Service, operator: Operator) -> None:
-    service, kubectl = pair, pair.kubectl
+    kubectl = pair.kubectl
     with_operator = {pod["spec"]["nodeName"] for pod in operator.pods()}
-    (lost,) = [pod for pod in service.pods() if pod.node not in with_operator]
+    (lost,) = [pod for pod in pair.pods() if pod.node not in with_operator]
     node = str(lost.node)
-    with service.watch() as watch, Watch(kubectl, "pod", lost.name) as pods:
+
+    def successor_is_placed() -> bool:
+        return sum(pod.node not in {None, node} and not pod.terminating for pod in pair.pods()) == 2
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(kubectl.attempt, "taint", "nodes", node, f"{_OUT_OF_SERVICE}-")
+        stack.callback(place.box.start_node, node)
+        watch, pods = stack.enter_context(pair.watch()), stack.enter_context(Watch(kubectl, "pod", lost.name))
         place.box.kill_node(node)
-        try:
-            known = pods.until(lambda body: (condition(body, "Ready") or {})["status"] == "False", 60)
-            told = watch.until(lambda body: f"its node {node} is away" in str(condition(body, "Ready")), 20)
-            print(f"node lost: {told.at_s - known.at_s:+.1f} s", (condition(told.body, "Ready") or {})["message"])
-            assert told.at_s - known.at_s < PROMPT_S
-            assert (condition(told.body, "Ready") or {})["status"] == "True", "the other pod serves"
-            kubectl.run("taint", "nodes", node, f"{_OUT_OF_SERVICE}=nodeshutdown:NoExecute")
-            service.wait_until_ready(2, 60)
-            assert node not in {pod.node for pod in service.pods() if not pod.terminating}
-        finally:
-            place.box.start_node(node)
-            kubectl.attempt("taint", "nodes", node, f"{_OUT_OF_SERVICE}-")
+        known = pods.until(lambda body: (condition(body, "Ready") or {})["status"] == "False", 60)
+        told = watch.until(lambda body: f"its node {node} is away" in str(condition(body, "Ready")), 20)
+        ready = condition(told.body, "Ready") or {}
+        print(f"node lost: {told.at_s - known.at_s:+.1f} s: {ready['message']}")
+        assert told.at_s - known.at_s < PROMPT_S
+        assert ready["status"] == "True", "the other pod serves"
+        kubectl.run("taint", "nodes", node, f"{_OUT_OF_SERVICE}=nodeshutdown:NoExecute")
+        wait_for("the lost pod has a successor", successor_is_placed, 30)
+        stack.enter_context(ThreadPoolExecutor()).submit(place.box.start_node, node)
+        pair.wait_until_ready(2, 60)
