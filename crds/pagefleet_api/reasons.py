@@ -68,6 +68,10 @@ class Reason(StrEnum):
     WITHIN_RANGE = "DesiredWithinRange"
     SCALE_UP_LIMIT = "ScaleUpLimit"
     SCALE_DOWN_LIMIT = "ScaleDownLimit"
+    SCHEDULED = "Scheduled"
+    GPU_CAPACITY = "GPUCapacity"
+    CLUSTER_CAPACITY = "ClusterCapacity"
+    YIELDS_ROOM = "YieldsRoom"
     RECOMMEND_ONLY = "RecommendOnly"
     REPLICAS_IGNORED = "ReplicasIgnored"
     NOT_AUTOSCALED = "NotAutoscaled"
@@ -75,6 +79,8 @@ class Reason(StrEnum):
     STEADY = "Steady"
     LOAD_FITS_FEWER = "LoadFitsFewer"
     FEWER_QUEUED = "FewerQueued"
+    LOOKAHEAD = "Lookahead"
+    SPARE_REPLICAS = "SpareReplicas"
     FALLBACK_REPLICAS = "FallbackReplicas"
 
 

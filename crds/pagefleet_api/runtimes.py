@@ -57,7 +57,7 @@ class MetricNames:
 
     running, waiting: requests. kv_usage: share of the KV cache in use, 0..1.
     block_size: tokens. blocks: of the whole KV cache.
-    ttft, itl: histogram families, seconds. ended, failed: counters of requests.
+    ttft, itl: histogram families, seconds. ended, failed: counters of requests. weights: seconds that these took.
     """
 
     running: tuple[Sum, ...] = ()
@@ -69,6 +69,7 @@ class MetricNames:
     itl: tuple[str, ...] = ()
     ended: tuple[Sum, ...] = ()
     failed: tuple[Sum, ...] = ()
+    weights: tuple[Sum, ...] = ()
 
     def load_prefixes(self) -> tuple[str, ...]:
         """What every line begins with that tells the load."""
@@ -76,7 +77,7 @@ class MetricNames:
 
     def timing_prefixes(self) -> tuple[str, ...]:
         """What every line begins with that tells how answers went."""
-        return (*self.ttft, *self.itl, *_named(self.ended, self.failed))
+        return (*self.ttft, *self.itl, *_named(self.ended, self.failed, self.weights))
 
 
 def _named(*sums: tuple[Sum, ...]) -> tuple[str, ...]:
@@ -119,6 +120,7 @@ _PAGEFLEET = MetricNames(
     itl=("pagefleet_inter_token_latency_seconds",),
     ended=(_sum("pagefleet_requests_total"),),
     failed=(_sum("pagefleet_requests_total", outcome="error"),),
+    weights=(_sum("pagefleet_startup_phase_seconds", phase="weights"),),
 )
 _VLLM = MetricNames(
     running=(_sum("vllm:num_requests_running"),),

@@ -3,14 +3,37 @@
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
+from pagefleet_api import duration
 from pagefleet_api.behavior import Behavior
-from pagefleet_api.schema import Model, Text, Within, rules
+from pagefleet_api.schedules import Schedule
+from pagefleet_api.schema import AUTO, Model, Text, Within, rules
 
 RequestsPerPod = Annotated[Text, Within("autoscaling.metrics target.averageValue", least="1m")]
 Coverage = Annotated[Text, Within("autoscaling.missingMetrics.minCoverage", least="0", most="1")]
+
+
+def _is_latency(text: str) -> str:
+    if not 0.001 <= duration.parse(text) <= 3600:
+        raise ValueError(f"target.p95 must be between 1ms and 1h, not {text}")
+    return text
+
+
+def _is_lookahead(text: str) -> str:
+    if text not in {AUTO, NONE}:
+        duration.parse(text)
+    return text
+
+
+NONE = "None"
+Latency = Annotated[str, Field(pattern=duration.PATTERN, min_length=2, max_length=16), AfterValidator(_is_latency)]
+Lookahead = Annotated[
+    str,
+    Field(pattern=f"^({AUTO}|{NONE}|{duration.PATTERN[1:-1]})$", min_length=2, max_length=16),
+    AfterValidator(_is_lookahead),
+]
 
 
 class MetricType(StrEnum):
@@ -20,6 +43,7 @@ class MetricType(StrEnum):
     KV_CACHE_USAGE = "KVCacheUsage"
     KV_CACHE_DEMAND = "KVCacheDemand"
     IN_FLIGHT_REQUESTS = "InFlightRequests"
+    TIME_TO_FIRST_TOKEN = "TimeToFirstToken"
 
 
 class Mode(StrEnum):
@@ -34,12 +58,14 @@ _TARGET_FIELD = {
     MetricType.IN_FLIGHT_REQUESTS: "average_value",
     MetricType.KV_CACHE_USAGE: "average_utilization",
     MetricType.KV_CACHE_DEMAND: "average_utilization",
+    MetricType.TIME_TO_FIRST_TOKEN: "p95",
 }
 _TARGET_UNIT = {
     MetricType.WAITING_REQUESTS: "requests a pod",
     MetricType.IN_FLIGHT_REQUESTS: "requests a pod",
     MetricType.KV_CACHE_USAGE: "percent",
     MetricType.KV_CACHE_DEMAND: "percent",
+    MetricType.TIME_TO_FIRST_TOKEN: "a duration such as 500ms",
 }
 
 
@@ -48,6 +74,7 @@ class MetricTarget(Model):
 
     average_value: RequestsPerPod | None = Field(None, description="Requests a pod, for example 4.")
     average_utilization: int | None = Field(None, ge=1, le=1000, description="Percent of the pod's KV cache.")
+    p95: Latency | None = Field(None, description="Time that 95 of 100 requests stay below, for example 500ms.")
 
 
 class MetricSpec(Model):
@@ -57,14 +84,19 @@ class MetricSpec(Model):
         json_schema_extra=rules(
             (
                 "!(self.type in ['KVCacheUsage', 'KVCacheDemand']) "
-                "|| (has(self.target.averageUtilization) && !has(self.target.averageValue))",
+                "|| (has(self.target.averageUtilization) && !has(self.target.averageValue) && !has(self.target.p95))",
                 "autoscaling.metrics: KVCacheUsage and KVCacheDemand take target.averageUtilization (percent) alone",
             ),
             (
                 "!(self.type in ['WaitingRequests', 'InFlightRequests']) "
-                "|| (has(self.target.averageValue) && !has(self.target.averageUtilization))",
+                "|| (has(self.target.averageValue) && !has(self.target.averageUtilization) && !has(self.target.p95))",
                 "autoscaling.metrics: WaitingRequests and InFlightRequests take target.averageValue "
                 "(requests a pod) alone",
+            ),
+            (
+                "self.type != 'TimeToFirstToken' "
+                "|| (has(self.target.p95) && !has(self.target.averageValue) && !has(self.target.averageUtilization))",
+                "autoscaling.metrics: TimeToFirstToken takes target.p95 (a duration such as 500ms) alone",
             ),
             (
                 "self.type != 'KVCacheUsage' || !has(self.target.averageUtilization) "
@@ -124,6 +156,12 @@ class Autoscaling(Model):
                 "!has(self.minReplicas) || self.minReplicas >= 1",
                 "autoscaling.minReplicas: 0 is not available in this version; use 1 or more",
             ),
+            (
+                "!has(self.schedules) || self.schedules.all(schedule, "
+                "(!has(schedule.minReplicas) || schedule.minReplicas <= self.maxReplicas) "
+                "&& (!has(schedule.maxReplicas) || schedule.maxReplicas <= self.maxReplicas))",
+                "autoscaling.schedules: minReplicas and maxReplicas must not be above autoscaling.maxReplicas",
+            ),
         )
     )
     mode: Mode = Field(
@@ -136,9 +174,30 @@ class Autoscaling(Model):
     metrics: tuple[MetricSpec, ...] = Field(
         _DEFAULT_METRICS,
         min_length=1,
-        max_length=4,
+        max_length=5,
         description="What is watched; the largest answer wins. Default: WaitingRequests 4 and KVCacheUsage 75.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
     behavior: Behavior = Field(default_factory=Behavior)
+    lookahead: Lookahead = Field(
+        AUTO,
+        description="While the load grows steadily: ask for the pods of so much later. Auto: a pod's cold start, the "
+        "median of those measured; None: never; or a duration such as 90s. Default: Auto.",
+    )
+    spare_replicas: int = Field(
+        0, ge=0, le=100, description="Pods beside those that the load asks for, warm for its next rise. Default: 0."
+    )
+    priority: int = Field(
+        0,
+        ge=-1000,
+        le=1000,
+        description="In a full cluster: while pods of a service of higher priority find no place, this one asks "
+        "for none. Serving pods are never taken away for it. Default: 0.",
+    )
+    schedules: tuple[Schedule, ...] = Field(
+        (),
+        max_length=16,
+        description="Bounds by the clock, within minReplicas and maxReplicas.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
     missing_metrics: MissingMetrics = Field(default_factory=MissingMetrics)

@@ -83,6 +83,26 @@ class Capacity(Model):
     )
 
 
+class StartPhases(Model):
+    """Medians of the parts of a start, in whole seconds."""
+
+    schedule_seconds: int = Field(description="Until the scheduler had a node for the pod.")
+    image_seconds: int = Field(description="Until its container ran: image, volumes, the model on the node.")
+    weights_seconds: int | None = Field(
+        None, description="Until the engine had its weights; absent where it does not tell, then part of warmUpSeconds."
+    )
+    warm_up_seconds: int = Field(description="Until the pod was ready.")
+
+
+class ColdStart(Model):
+    """How long pods took from their creation until they were ready, of the latest starts."""
+
+    starts: int = Field(description="Starts that were seen from their beginning, at most the latest 20.")
+    p50_seconds: int = Field(description="Half of them took no longer.")
+    p95_seconds: int = Field(description="95 of 100 took no longer.")
+    phases: StartPhases
+
+
 class Status(Model):
     """What is, as the operator last saw it."""
 
@@ -97,6 +117,7 @@ class Status(Model):
     targets: str | None = Field(None, description="Metrics against their targets, for example kv 40/75 %, queue 2/4.")
     capacity: Capacity | None = None
     autoscaling: AutoscalingStatus | None = None
+    cold_start: ColdStart | None = None
     conditions: tuple[Condition, ...] = Field(
         (),
         description="What is true now; docs/troubleshooting.md has every reason.",

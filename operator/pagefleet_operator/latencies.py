@@ -21,6 +21,8 @@ class Latencies:
     failed: float | None
     restarts: int = 0
     """The pod's `restarts` then: which of its containers it was."""
+    weights_s: float | None = None
+    """Seconds that the weights took when it started; None where that is not told."""
 
     def minus(self, earlier: Self) -> Self:
         """Since `earlier`, of the same pod; all of it when another container ran then, or its counts began anew."""

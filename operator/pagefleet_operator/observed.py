@@ -27,6 +27,7 @@ from pagefleet_operator.problems import Body as Body
 from pagefleet_operator.problems import PodProblem as PodProblem
 from pagefleet_operator.problems import condition_of, creating_since, pod_problem
 from pagefleet_operator.problems import parse_time as parse_time
+from pagefleet_operator.starts import Start
 
 LEAVING_COST = -2000
 """Deletion cost of a pod whose drain is over: it goes before those that still drain."""
@@ -109,6 +110,7 @@ class Pod:
     creating: datetime | None = None
     """Since when a node has it while none of its containers runs yet."""
     problem: PodProblem | None = None
+    start: Start = field(default_factory=Start)
     foreign: bool = False
     """Its engine is not ours: it knows no drain, and tells its load in its own words."""
     place: Place | None = None
@@ -156,6 +158,7 @@ class Pod:
             restarts=restarts,
             extended=extended_requests(spec),
             creating=creating_since(status, container),
+            start=Start.of(meta, status, container),
             problem=None if ready else pod_problem(spec, status, container),
             foreign=is_foreign(pod_labels),
             place=place_of(pod_labels, notes),

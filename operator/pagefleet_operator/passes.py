@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pagefleet_api.service import InferenceService
 from pagefleet_api.status import Decision, Status
 from pagefleet_operator import cluster as api
-from pagefleet_operator.autoscaling import Memory, Outcome
+from pagefleet_operator.autoscaling import Claim, Memory, Outcome
 from pagefleet_operator.capacity import Judgement, judge
 from pagefleet_operator.execute import Hindrances, Steps
 from pagefleet_operator.metrics import Metrics, Operator
@@ -18,6 +18,7 @@ from pagefleet_operator.news import News, Ration
 from pagefleet_operator.observed import Body, ChildKey, Observed
 from pagefleet_operator.plan.trial import Baseline, Course
 from pagefleet_operator.render import made_of
+from pagefleet_operator.starts import StartLog
 
 TRAIL_LENGTH = 100
 
@@ -29,6 +30,9 @@ class Recollection:
     service: InferenceService
     """As it could be read last."""
     memory: Memory | None = None
+    claim: Claim | None = None
+    """None while all of its pods have a place."""
+    starts: StartLog = field(default_factory=StartLog)
     wanted: int | None = None
     ration: Ration = field(default_factory=Ration)
     unposted: list[News] = field(default_factory=list)
@@ -46,6 +50,12 @@ class Pass:
     outcome: Outcome | None
     course: Course
     judgement: Judgement
+    starts: StartLog = field(default_factory=StartLog)
+
+    @property
+    def latencies(self) -> bool:
+        """Engines should be asked for what they measure."""
+        return self.starts.asks or (self.outcome is not None and self.outcome.measures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,24 +74,18 @@ class Done:
             raise api.Refused(self.hindrances.conflicts[0].message)
 
 
-def live_status(body: Body) -> Status:
+def live_status(body: Body | None) -> Status:
     """The status that an object has; an unreadable one (of another version) counts as none."""
     try:
-        return Status.model_validate(body.get("status") or {})
+        return Status.model_validate((body or {}).get("status") or {})
     except ValidationError:
         return Status()
-
-
-def reported_replicas(body: Body | None) -> int | None:
-    """The number that the live status says is wanted; None while there is none."""
-    scaling = None if body is None else live_status(body).autoscaling
-    return None if scaling is None else scaling.desired_replicas
 
 
 def judged(service: InferenceService, observed: Observed, body: Body | None) -> Judgement:
     """Whether the model fits, and whether pods may be made; `body` is the service's object."""
     live = observed.children.get(ChildKey("Deployment", service.child_name))
-    return judge(service, observed, live_status(body or {}).capacity, made=made_of(service, live))
+    return judge(service, observed, live_status(body).capacity, made=made_of(service, live))
 
 
 def time_decision(metrics: Metrics, decided: Pass) -> None:

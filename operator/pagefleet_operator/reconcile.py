@@ -11,7 +11,7 @@ from pagefleet_api.service import InferenceService, InvalidService
 from pagefleet_api.status import Decision, Status
 from pagefleet_operator import cluster as api
 from pagefleet_operator import render
-from pagefleet_operator.autoscaling import Fleet, Outcome, Policy, decide
+from pagefleet_operator.autoscaling import Outcome
 from pagefleet_operator.cache import ServiceKey, WatchCache
 from pagefleet_operator.execute import Executor, Hindrances, Steps
 from pagefleet_operator.fitting import Fitting
@@ -26,7 +26,6 @@ from pagefleet_operator.passes import (
     judged,
     live_status,
     measure,
-    reported_replicas,
     same_answer,
     time_decision,
 )
@@ -34,6 +33,7 @@ from pagefleet_operator.plan.convergence import plan_children, without_pods
 from pagefleet_operator.plan.replicas import plan_replicas
 from pagefleet_operator.plan.trial import baseline, on_trial
 from pagefleet_operator.rollouts import Images, choose
+from pagefleet_operator.scaling import sample_max_age_s, scale
 from pagefleet_operator.scraper import Scraper
 from pagefleet_operator.settings import Settings
 from pagefleet_operator.status import invalid_status, service_status, worth_writing
@@ -45,8 +45,6 @@ _CREATING_LOOK_S = 2.0
 _CREATING_SOON = timedelta(seconds=20)
 """Of a container that is not made this long, the next look may wait: no change of its pod tells what hinders it."""
 _PREDECESSOR_LOOK_S = 2.0
-_SAMPLE_MAX_AGE_S = 30.0
-"""For fixed services, as `missingMetrics.maxAgeSeconds` is by default."""
 _ROUNDS_MISSED = 1.5
 """A round of samples brings the next pass; without one (no pod answers yet) it comes so many intervals later."""
 
@@ -153,11 +151,7 @@ class Reconciler:
     def _plan(self, service: InferenceService, observed: Observed, now: Now) -> Pass:
         key = ServiceKey(service.namespace, service.name)
         kept = self._recall(key, service)
-        policy = Policy.of(service)
-        outcome = None
-        if policy is not None:
-            fleet = Fleet.of(observed, now, reported=reported_replicas(self._cache.service(key)))
-            outcome = decide(policy, fleet, kept.memory, now)
+        outcome = scale(key, self._kept, observed, live_status(self._cache.service(key)), now)
         wanted = outcome.desired if outcome is not None and outcome.acts else service.spec.replicas
         judgement = judged(service, observed, self._cache.service(key))
         if judgement.holds_back and observed.deployment is not None:
@@ -167,7 +161,7 @@ class Reconciler:
             observed,
             now,
             drain_timeout_s=service.spec.drain.timeout_seconds,
-            sample_max_age_s=_SAMPLE_MAX_AGE_S if policy is None else policy.max_age_s,
+            sample_max_age_s=sample_max_age_s(service),
         )
         kept.start = baseline(kept.start, observed) if on_trial(observed) else {}
         rollout = choose(service, observed, wanted, replicas, now, images=self._images, start=kept.start)
@@ -175,7 +169,9 @@ class Reconciler:
         children = plan_children(render.manifests(service, choices), observed.children)
         children = without_pods(children) if judgement.holds_back else children
         self._remember(key, kept, outcome, wanted)
-        return Pass(Steps(service, observed, replicas, children), wanted, outcome, rollout.course, judgement)
+        return Pass(
+            Steps(service, observed, replicas, children), wanted, outcome, rollout.course, judgement, kept.starts
+        )
 
     def _recall(self, key: ServiceKey, service: InferenceService) -> Recollection:
         if key not in self._kept:
@@ -230,7 +226,9 @@ class Reconciler:
         calm_s = timings.scrape_idle_s if outcome is None else timings.scrape_calm_s
         interval_s = timings.scrape_busy_s if busy else calm_s
         matters = draining or trial or outcome is not None
-        self._scraper.watch(key, observed.pods, interval_s=interval_s, matters=matters, latencies=trial)
+        self._scraper.watch(
+            key, observed.pods, interval_s=interval_s, matters=matters, latencies=trial or decided.latencies
+        )
         if matters:
             self._look_again(key, interval_s * _ROUNDS_MISSED)
         elif unready or observed.rollout_in_progress:
@@ -261,6 +259,7 @@ class Reconciler:
             waits=done.hindrances.waits,
             apply_error=None if done.refusal is None else str(done.refusal),
             judgement=decided.judgement,
+            starts=decided.starts,
             warnings=render.warnings(service),
         )
         await self._write_status(body["metadata"], previous, status, now)

@@ -34,7 +34,9 @@ def latencies(told: Exposition, names: MetricNames, *, restarts: int) -> Latenci
     failed = total(told, names.failed)
     if failed is None and ended is not None and names.failed:
         failed = 0.0
-    return Latencies(histogram(told, names.ttft), histogram(told, names.itl), ended, failed, restarts)
+    return Latencies(
+        histogram(told, names.ttft), histogram(told, names.itl), ended, failed, restarts, total(told, names.weights)
+    )
 
 
 def total(told: Exposition, choices: Sequence[Sum]) -> float | None:

@@ -2,6 +2,6 @@
 
 from pagefleet_operator.autoscaling.decide import decide
 from pagefleet_operator.autoscaling.policy import Policy
-from pagefleet_operator.autoscaling.values import Fleet, Memory, Outcome, PodLoad, Verdict
+from pagefleet_operator.autoscaling.values import Claim, Fleet, Memory, Outcome, PodLoad, Verdict
 
-__all__ = ["Fleet", "Memory", "Outcome", "PodLoad", "Policy", "Verdict", "decide"]
+__all__ = ["Claim", "Fleet", "Memory", "Outcome", "PodLoad", "Policy", "Verdict", "decide"]

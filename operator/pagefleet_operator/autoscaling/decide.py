@@ -1,11 +1,14 @@
 """The decision: raw answer, then each clamp in order, each kept in words."""
 
+from dataclasses import replace
+from typing import NamedTuple
+
 from pagefleet_api.reasons import Reason
-from pagefleet_operator.autoscaling import explain, rates
-from pagefleet_operator.autoscaling.clamps import Answer, bounded, guarded, paced, remembered, stabilised
+from pagefleet_operator.autoscaling import clamps, explain, latency, rates, trend
+from pagefleet_operator.autoscaling.clamps import Answer
 from pagefleet_operator.autoscaling.overruns import learn
 from pagefleet_operator.autoscaling.policy import Policy
-from pagefleet_operator.autoscaling.proposals import Proposal, fewest, propose
+from pagefleet_operator.autoscaling.proposals import Proposal, fewest, propose, propose_latency
 from pagefleet_operator.autoscaling.readings import Readings, read
 from pagefleet_operator.autoscaling.values import Fleet, Memory, Outcome
 from pagefleet_operator.autoscaling.windows import held_back_s, remember
@@ -15,44 +18,74 @@ BLIND_S = 300.0
 """So long without any sample of ready pods, and `fallbackReplicas` is a floor."""
 
 
+class _Steps(NamedTuple):
+    """The answer at the three points that are remembered."""
+
+    answer: Answer
+    """Before stabilisation."""
+    calm: Answer
+    final: Answer
+
+
 def decide(policy: Policy, fleet: Fleet, memory: Memory | None, now: Now) -> Outcome:
     """Replicas for `fleet`, and why. Keep `outcome.memory` for the next call; None after a restart.
 
-    Order: raw answer with tolerance and pending guard, not below what queued before, no way down in a roll-out
-    or on missing metrics, stabilisation, rates, bounds. Without a single fresh sample the number stays as it is.
+    Order: raw answer with tolerance and pending guard, look-ahead, spare pods, not below what queued before, no way
+    down in a roll-out or on missing metrics, stabilisation, rates, schedules, bounds, room in the cluster. Without a
+    single fresh sample the number stays as it is.
     """
     memory = memory or _seed(policy, fleet, now)
     readings = read(fleet, policy)
-    proposals = propose(policy, readings, memory.desired)
-    blind_since_s = _blind_since(readings, fleet, memory, now)
-    raw = _raw(policy, fleet, readings, proposals, memory.desired)
-    raw = _fallen_back(raw, policy, blind_since_s, now)
-    raw = remembered(raw, memory, policy, readings, now)
-    answer = guarded(raw, policy, fleet, readings, memory.desired)
-    calm = stabilised(answer, policy, memory, now)
-    final = bounded(paced(calm, policy, memory, now), policy)
-    kept = Memory(
-        desired=final.replicas,
-        answers=remember(memory, answer.replicas, policy, now.monotonic_s),
-        began_s=memory.began_s,
-        overrun=learn(memory, policy, fleet, readings, proposals, final.replicas, now),
-        held_back_s=held_back_s(memory, answer.replicas, calm.replicas, final.replicas, now.monotonic_s),
-        changes=rates.remember(memory, final.replicas, policy, now.monotonic_s),
-        blind_since_s=blind_since_s,
-    )
+    proposals = _proposals(policy, fleet, memory, readings)
+    blind = _blind_since(readings, fleet, memory, now)
+    raw = _fallen_back(_raw(policy, fleet, readings, proposals, memory), policy, blind, now)
+    steps = _clamped(raw, policy, fleet, readings, memory, now)
     began = _began(memory, policy, now)
-    view = explain.View(policy, fleet, readings, proposals, began, memory.desired, answer.replicas, *final)
+    view = explain.View(policy, fleet, readings, proposals, began, memory.desired, steps.answer.replicas, *steps.final)
     return Outcome(
         decision=explain.decision(view, now),
-        memory=kept,
+        memory=_kept(policy, fleet, readings, proposals, steps, replace(memory, blind_since_s=blind), now),
         active=explain.active(view),
         able=explain.able(view),
         limited=explain.limited(view),
         targets=explain.targets(view),
         oldest_sample_age_s=readings.oldest_age_s,
         watch_closely=explain.watch_closely(view),
+        measures=policy.ttft_target_s is not None,
         acts=policy.acts,
         event=explain.event(view),
+    )
+
+
+def _clamped(raw: Answer, policy: Policy, fleet: Fleet, readings: Readings, memory: Memory, now: Now) -> _Steps:
+    proven = clamps.remembered(raw, memory, policy, readings, now)
+    answer = clamps.guarded(proven, policy, fleet, readings, memory.desired)
+    calm = clamps.stabilised(answer, policy, memory, now)
+    bounded = clamps.bounded(clamps.scheduled(clamps.paced(calm, policy, memory, now), policy, now), policy)
+    return _Steps(answer, calm, clamps.roomed(bounded, policy, fleet, memory.desired))
+
+
+def _kept(
+    policy: Policy,
+    fleet: Fleet,
+    readings: Readings,
+    proposals: tuple[Proposal, ...],
+    steps: _Steps,
+    memory: Memory,
+    now: Now,
+) -> Memory:
+    answer, calm, desired = (step.replicas for step in steps)
+    return Memory(
+        desired=desired,
+        answers=remember(memory, answer, policy, now.monotonic_s),
+        began_s=memory.began_s,
+        overrun=learn(memory, policy, fleet, readings, proposals, desired, now),
+        held_back_s=held_back_s(memory, answer, calm, desired, now.monotonic_s),
+        changes=rates.remember(memory, desired, policy, now.monotonic_s),
+        blind_since_s=memory.blind_since_s,
+        trend=trend.remember(memory, readings, now),
+        marks=latency.remember(memory, fleet, desired, now),
+        ready=fleet.ready,
     )
 
 
@@ -71,21 +104,37 @@ def _blind_since(readings: Readings, fleet: Fleet, memory: Memory, now: Now) -> 
     return now.monotonic_s if memory.blind_since_s is None else memory.blind_since_s
 
 
-def _raw(policy: Policy, fleet: Fleet, readings: Readings, proposals: tuple[Proposal, ...], before: int) -> Answer:
-    """The largest answer of all metrics when it is above `before`; else the fewest pods that hold the load.
+def _carrying(policy: Policy, desired: int) -> int:
+    """Pods that the load has asked for; spare ones beside them answer to nothing."""
+    return max(desired - policy.spare_replicas, 1) if policy.spare_replicas else desired
 
-    Every answer is in pods that were asked for, ready or not, so a slow start is never answered twice.
+
+def _proposals(policy: Policy, fleet: Fleet, memory: Memory, readings: Readings) -> tuple[Proposal, ...]:
+    carrying = _carrying(policy, memory.desired)
+    ready = max(fleet.ready - policy.spare_replicas, 1)
+    slow = propose_latency(policy, latency.latest(fleet, memory), ready, carrying)
+    return (*propose(policy, readings, carrying), *slow)
+
+
+def _raw(policy: Policy, fleet: Fleet, readings: Readings, proposals: tuple[Proposal, ...], memory: Memory) -> Answer:
+    """The largest answer of all metrics when it is above the number; else the fewest pods that hold the load.
+
+    Every answer is in pods that were asked for, ready or not, so a slow start is never answered twice. With what a
+    growing load will need, and the spare pods on top.
     """
+    before = memory.desired
     if readings.empty:
         return Answer(before)
+    carrying = _carrying(policy, before)
     asked = max((proposal.replicas for proposal in proposals if proposal.replicas is not None), default=0)
-    if asked > before:
-        return Answer(asked)
-    answer = Answer(min(before, max(asked, fewest(policy, readings, before))))
-    if policy.acts and fleet.ready < asked:
-        words = f"{asked} asked for, {fleet.ready} of {before} ready, the others are on their way"
-        return answer.note(Reason.PENDING_PODS, words)
-    return answer
+    if asked > carrying:
+        answer = Answer(asked)
+    else:
+        answer = Answer(min(carrying, max(asked, fewest(policy, readings, carrying))))
+        if policy.acts and fleet.ready < asked:
+            words = f"{asked} asked for, {fleet.ready} of {before} ready, the others are on their way"
+            answer = answer.note(Reason.PENDING_PODS, words)
+    return clamps.spared(clamps.ahead(answer, policy, fleet, memory, readings), policy)
 
 
 def _fallen_back(raw: Answer, policy: Policy, blind_since_s: float | None, now: Now) -> Answer:

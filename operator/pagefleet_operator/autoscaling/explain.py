@@ -20,10 +20,21 @@ _SHORT = {
     MetricType.KV_CACHE_USAGE: "kv",
     MetricType.KV_CACHE_DEMAND: "kv demand",
     MetricType.IN_FLIGHT_REQUESTS: "in flight",
+    MetricType.TIME_TO_FIRST_TOKEN: "ttft",
 }
 _IN_SHARES = (MetricType.KV_CACHE_USAGE, MetricType.KV_CACHE_DEMAND)
 _BOUNDS = (Reason.TOO_MANY_REPLICAS, Reason.TOO_FEW_REPLICAS)
-_PACES = (Reason.SCALE_UP_LIMIT, Reason.SCALE_DOWN_LIMIT)
+_LIMITS = (
+    Reason.SCALE_UP_LIMIT,
+    Reason.SCALE_DOWN_LIMIT,
+    Reason.SCHEDULED,
+    Reason.GPU_CAPACITY,
+    Reason.CLUSTER_CAPACITY,
+    Reason.YIELDS_ROOM,
+)
+_ROOM = (Reason.GPU_CAPACITY, Reason.CLUSTER_CAPACITY, Reason.YIELDS_ROOM)
+_RAISES = (Reason.FALLBACK_REPLICAS, Reason.SCHEDULED, Reason.LOOKAHEAD)
+"""Steps that can raise the number where no metric does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +118,10 @@ def able(view: View) -> Verdict:
 
 
 def limited(view: View) -> Verdict:
-    """ScalingLimited: whether a bound or a rate cut the answer."""
-    bound, pace = view.clamped_by(*_BOUNDS), view.clamped_by(*_PACES)
-    if bound is None and pace is not None:
-        return Verdict(True, pace.reason, pace.words)
+    """ScalingLimited: whether a bound, a rate or the cluster cut the answer."""
+    bound, limit = view.clamped_by(*_BOUNDS), view.clamped_by(*_LIMITS)
+    if limit is not None and (bound is None or limit.reason in _ROOM):
+        return Verdict(True, limit.reason, limit.words)
     if bound is None:
         return Verdict(False, Reason.WITHIN_RANGE, "the answer lies within minReplicas and maxReplicas")
     field = "maxReplicas" if bound.reason is Reason.TOO_MANY_REPLICAS else "minReplicas"
@@ -126,31 +137,45 @@ def watch_closely(view: View) -> bool:
     """Whether the next seconds may change the answer."""
     if view.pending or not view.readings.complete or view.answer != view.desired:
         return True
-    loads = [(proposal.demand.known, proposal.target) for proposal in view.proposals]
-    loads.append((view.readings.in_flight.known, seats_per_pod(view.policy)))
-    return any(demand >= NEAR * target * view.desired for demand, target in loads)
+    if any(_is_near(proposal, view.desired) for proposal in view.proposals):
+        return True
+    return view.readings.in_flight.known >= NEAR * seats_per_pod(view.policy) * view.desired
+
+
+def _is_near(proposal: Proposal, desired: int) -> bool:
+    pods = 1 if proposal.type is MetricType.TIME_TO_FIRST_TOKEN else desired
+    return proposal.demand.known >= NEAR * proposal.target * pods
 
 
 def _why(view: View) -> tuple[str, str]:
     """Reason and message: what moved the number, or the last thing that kept it."""
-    bound = view.clamped_by(*_BOUNDS)
-    if view.desired > view.before and view.answer > view.before and not view.readings.empty:
-        top = max(view.proposals, key=lambda proposal: proposal.replicas or 0)
-        return (
-            top.type,
-            f"{top.type} asks for {top.replicas}: {_amount(top)} over all pods, target {_target(top)} a pod",
-        )
+    if view.desired > view.before and view.answer > view.before:
+        return _what_raised(view)
     if view.desired < view.before and view.answer < view.before:
         return Reason.LOAD_FITS_FEWER, _load(view)
-    fallback = view.clamped_by(Reason.FALLBACK_REPLICAS)
-    if fallback is not None and view.desired > view.before:
-        return fallback.reason, fallback.words
-    if view.readings.empty and bound is None:
+    if view.readings.empty and view.clamped_by(*_BOUNDS, *_RAISES) is None:
         verdict = active(view)
         return verdict.reason, verdict.message
-    if view.clamps:
-        return view.clamps[-1].reason, view.clamps[-1].words
+    told = [clamp for clamp in view.clamps if clamp.reason is not Reason.SPARE_REPLICAS]
+    if told:
+        return told[-1].reason, told[-1].words
     return Reason.STEADY, _load(view)
+
+
+def _what_raised(view: View) -> tuple[str, str]:
+    """A step that raised the answer above that of every metric, else the metric that asked for most."""
+    step = view.clamped_by(*_RAISES)
+    if step is not None:
+        return step.reason, step.words
+    top = max(view.proposals, key=lambda proposal: proposal.replicas or 0, default=None)
+    spare = view.clamped_by(Reason.SPARE_REPLICAS)
+    if spare is not None and (top is None or (top.replicas or 0) <= max(view.before - view.policy.spare_replicas, 1)):
+        return spare.reason, spare.words
+    assert top is not None, "without a metric only a step raises the number"
+    if top.type is MetricType.TIME_TO_FIRST_TOKEN:
+        return top.type, f"{top.type} asks for {top.replicas}: p95 {_amount(top)}, target {_target(top)}"
+    amount, target = _amount(top), _target(top)
+    return top.type, f"{top.type} asks for {top.replicas}: {amount} over all pods, target {target} a pod"
 
 
 def _load(view: View) -> str:
@@ -171,16 +196,24 @@ def _reading(proposal: Proposal) -> MetricReading:
 
 
 def _amount(proposal: Proposal) -> str:
-    known = proposal.demand.known
-    return f"{known:.0%}" if proposal.type in _IN_SHARES else f"{known:g}"
+    return _text(proposal.type, proposal.demand.known)
 
 
 def _target(proposal: Proposal) -> str:
-    return f"{proposal.target:.0%}" if proposal.type in _IN_SHARES else f"{proposal.target:g}"
+    return _text(proposal.type, proposal.target)
+
+
+def _text(kind: MetricType, value: float) -> str:
+    if kind is MetricType.TIME_TO_FIRST_TOKEN:
+        return f"{value:.3g} s"
+    return f"{value:.0%}" if kind in _IN_SHARES else f"{value:g}"
 
 
 def _target_text(proposal: Proposal) -> str:
-    mean = proposal.demand.per_pod()
+    name, mean, target = _SHORT[proposal.type], proposal.demand.per_pod(), proposal.target
+    if proposal.type is MetricType.TIME_TO_FIRST_TOKEN:
+        known = "?" if mean is None else f"{proposal.demand.known * 1000:.0f}"
+        return f"{name} {known}/{target * 1000:.0f} ms"
     if proposal.type in _IN_SHARES:
-        return f"{_SHORT[proposal.type]} {'?' if mean is None else f'{mean * 100:.0f}'}/{proposal.target * 100:.0f} %"
-    return f"{_SHORT[proposal.type]} {'?' if mean is None else f'{round(mean, 1):g}'}/{proposal.target:g}"
+        return f"{name} {'?' if mean is None else f'{mean * 100:.0f}'}/{target * 100:.0f} %"
+    return f"{name} {'?' if mean is None else f'{round(mean, 1):g}'}/{target:g}"

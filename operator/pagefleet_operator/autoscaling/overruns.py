@@ -36,7 +36,8 @@ def learn(
 ) -> Overrun | None:
     """The proof to keep: a new one when the queue of ready pods raised the number, else the one there is."""
     queued = any(
-        proposal.type is MetricType.WAITING_REQUESTS and (proposal.replicas or 0) > memory.desired
+        proposal.type is MetricType.WAITING_REQUESTS
+        and (proposal.replicas or 0) + policy.spare_replicas > memory.desired
         for proposal in proposals
     )
     if desired <= memory.desired or not queued:

@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from pagefleet_api import quantity
+from pagefleet_api import duration, quantity
 from pagefleet_api.behavior import RateUnit, ScalingRules, SelectPolicy
 from pagefleet_api.engine import Engine
 from pagefleet_api.runtimes import UNTOLD, Runtime
-from pagefleet_api.scaling import Autoscaling, MetricTarget, MetricType, Mode
+from pagefleet_api.scaling import NONE, Autoscaling, MetricTarget, MetricType, Mode
+from pagefleet_api.schema import AUTO
 from pagefleet_api.service import InferenceService
+from pagefleet_operator.autoscaling.schedules import Schedule
 
 TOLERANCE = 0.1
 """Share by which demand may differ from what the current pods should carry before anything moves.
@@ -67,6 +69,8 @@ class Policy:
     """Share of a pod's KV blocks that requests and queued prompts would fill; may pass 1."""
     tells_kv: bool = True
     """The engine tells how full its KV cache is; one that does not is judged by its requests alone."""
+    ttft_target_s: float | None = None
+    """Time to first token that 95 of 100 requests should stay below."""
     max_num_seqs: int = 256
     max_queued_requests: int | None = 1024
     """None: the engine has no limit that is known here."""
@@ -75,6 +79,11 @@ class Policy:
     max_age_s: float = 30
     min_coverage: float = 0.5
     fallback_replicas: int | None = None
+    lookahead_s: float | None = None
+    """As the user fixed it; 0: never; None: as long as a pod takes to start."""
+    spare_replicas: int = 0
+    priority: int = 0
+    schedules: tuple[Schedule, ...] = ()
 
     @classmethod
     def of(cls, service: InferenceService) -> Self | None:
@@ -96,11 +105,16 @@ class Policy:
             and (engine.custom is None or engine.custom.tells_kv),
             max_num_seqs=engine.max_num_seqs,
             max_queued_requests=_most_queued(engine),
+            ttft_target_s=targets.get(MetricType.TIME_TO_FIRST_TOKEN),
             up=UP.of(scaling.behavior.scale_up),
             down=DOWN.of(scaling.behavior.scale_down),
             max_age_s=scaling.missing_metrics.max_age_seconds,
             min_coverage=float(quantity.parse(scaling.missing_metrics.min_coverage)),
             fallback_replicas=scaling.missing_metrics.fallback_replicas,
+            lookahead_s=_lookahead_s(scaling.lookahead),
+            spare_replicas=scaling.spare_replicas,
+            priority=scaling.priority,
+            schedules=tuple(Schedule.of(schedule) for schedule in scaling.schedules),
         )
 
     @property
@@ -124,7 +138,15 @@ def _most_queued(engine: Engine) -> int | None:
     return engine.max_queued_requests if limited else None
 
 
+def _lookahead_s(given: str) -> float | None:
+    if given == AUTO:
+        return None
+    return 0.0 if given == NONE else duration.parse(given)
+
+
 def _target(target: MetricTarget) -> float:
+    if target.p95 is not None:
+        return duration.parse(target.p95)
     if target.average_utilization is not None:
         return target.average_utilization / 100
     return float(quantity.parse(str(target.average_value)))

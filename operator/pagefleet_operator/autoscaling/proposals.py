@@ -4,11 +4,14 @@ import math
 from typing import NamedTuple
 
 from pagefleet_api.scaling import MetricType
+from pagefleet_operator.autoscaling.latency import Latency
 from pagefleet_operator.autoscaling.policy import Policy
 from pagefleet_operator.autoscaling.readings import Demand, Readings
 
 FULL = 0.9
 """Share of seats or KV blocks that counts as full where no target is given for them."""
+LATENCY_STEP = 2
+"""Multiple of the ready pods that a latency may ask for at once."""
 
 
 class Proposal(NamedTuple):
@@ -17,7 +20,7 @@ class Proposal(NamedTuple):
     type: MetricType
     demand: Demand
     target: float
-    """A pod: requests, or a share of KV blocks 0..1."""
+    """A pod: requests, or a share of KV blocks 0..1; of all pods: seconds."""
     replicas: int | None
     """None while no pod gives a reading."""
 
@@ -43,6 +46,23 @@ def propose(policy: Policy, readings: Readings, before: int) -> tuple[Proposal, 
         for kind, demand, target in rows
         if target is not None
     )
+
+
+def propose_latency(policy: Policy, latency: Latency | None, ready: int, before: int) -> tuple[Proposal, ...]:
+    """As many pods more as the time is too long, at most twice those that are ready: latency is not proportional.
+
+    Its demand is the 95th percentile itself, in seconds.
+    """
+    target_s = policy.ttft_target_s
+    if target_s is None:
+        return ()
+    if latency is None:
+        return (Proposal(MetricType.TIME_TO_FIRST_TOKEN, Demand(0, 0, ready), target_s, None),)
+    ratio = latency.p95_s / target_s
+    within = 1 - policy.down.tolerance <= ratio <= 1 + policy.up.tolerance
+    asked = before if within else min(_whole(ready * ratio), LATENCY_STEP * ready)
+    demand = Demand(latency.p95_s, latency.pods, max(ready - latency.pods, 0))
+    return (Proposal(MetricType.TIME_TO_FIRST_TOKEN, demand, target_s, asked),)
 
 
 def holdings(policy: Policy, readings: Readings) -> tuple[Holding, ...]:

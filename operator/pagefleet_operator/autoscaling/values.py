@@ -1,12 +1,14 @@
 """The values that a scaling decision takes and gives."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import NamedTuple, Self
 
 from pagefleet_api.load import Load
 from pagefleet_api.reasons import Reason
 from pagefleet_api.status import Decision
 from pagefleet_operator.autoscaling.policy import Policy
+from pagefleet_operator.histogram import Histogram
 from pagefleet_operator.news import News
 from pagefleet_operator.observed import Now, Observed, Pod
 
@@ -21,6 +23,14 @@ class PodLoad(NamedTuple):
     load: Load | None = None
     """The latest good answer, however old; None when there never was one."""
     age_s: float | None = None
+    placed: bool = True
+    """False: the scheduler finds no node for it, and has looked for a while."""
+    ttft: Histogram | None = None
+    """Time to first token in seconds, since the engine began; None where nobody asked or it does not tell."""
+
+
+PLACING = timedelta(seconds=10)
+"""So long the scheduler may take to place a pod before the cluster counts as full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +41,19 @@ class Fleet:
     """Replicas now asked for (draining pods left out); None before the first Deployment."""
     pods: tuple[PodLoad, ...] = ()
     rollout_in_progress: bool = False
+    unplaced_words: str = ""
+    """Why pods find no place, in the scheduler's words."""
+    resource: str | None = None
+    """What its pods compete for with others beside CPU and memory, a kind of GPU; None where nothing."""
+    rival: str | None = None
+    """A service of higher priority whose pods find no place either."""
+    cold_start_s: float | None = None
+    """How long a pod takes from its creation until it is ready; None while no start was seen."""
+
+    @property
+    def unplaced(self) -> int:
+        """Pods that find no place in the cluster."""
+        return sum(not pod.placed for pod in self.pods)
 
     @property
     def ready(self) -> int:
@@ -38,16 +61,29 @@ class Fleet:
         return sum(pod.ready for pod in self.pods)
 
     @classmethod
-    def of(cls, observed: Observed, now: Now, *, reported: int | None = None) -> Self:
+    def of(
+        cls,
+        observed: Observed,
+        now: Now,
+        *,
+        reported: int | None = None,
+        rival: str | None = None,
+        cold_start_s: float | None = None,
+    ) -> Self:
         """The fleet that `observed` shows. Draining and leaving pods take no new requests: not part of it.
 
         `reported` is the number that the live status says is wanted, if any.
         """
         serving = [pod for pod in observed.pods if pod.active and pod.serving]
+        words = [pod.problem.message for pod in serving if pod.problem is not None and not _placed(pod, now)]
         return cls(
             current=_asked_for(observed, reported),
             pods=tuple(_pod_load(pod, observed, now) for pod in serving),
             rollout_in_progress=observed.two_templates,
+            unplaced_words=words[0] if words else "",
+            resource=min((name for pod in serving for name in pod.extended), default=None),
+            rival=rival,
+            cold_start_s=cold_start_s,
         )
 
 
@@ -60,6 +96,31 @@ class Overrun(NamedTuple):
     """Monotonic seconds."""
     policy: Policy
     """With another one they may hold it."""
+
+
+class Point(NamedTuple):
+    """The load at a moment."""
+
+    when_s: float
+    """Monotonic seconds."""
+    in_flight: float
+
+
+class Mark(NamedTuple):
+    """What each pod had measured by a moment."""
+
+    when_s: float
+    """Monotonic seconds."""
+    ttft: tuple[tuple[str, Histogram], ...]
+    """By pod name; time to first token in seconds, since the engine began."""
+
+
+class Claim(NamedTuple):
+    """Pods of a service find no place: what they wait for, and how much the service matters."""
+
+    priority: int
+    resource: str | None
+    """A kind of GPU; None where they ask for CPU and memory alone."""
 
 
 class Change(NamedTuple):
@@ -89,6 +150,12 @@ class Memory:
     """Moves of the number that a rate policy may still look back on, oldest first."""
     blind_since_s: float | None = None
     """Monotonic seconds since when ready pods give no sample at all; None while any does."""
+    trend: tuple[Point, ...] = ()
+    """The load of the last minute, oldest first."""
+    marks: tuple[Mark, ...] = ()
+    """Latencies since the number or the ready pods last changed, at most for a minute, oldest first."""
+    ready: int = 0
+    """Pods that were ready then."""
 
 
 class Verdict(NamedTuple):
@@ -123,6 +190,8 @@ class Outcome:
     oldest_sample_age_s: float | None
     watch_closely: bool
     """The load is near a threshold or pods are on their way: sample often."""
+    measures: bool = False
+    """It needs latencies of the pods, which are read only where somebody asks."""
     acts: bool = True
     """False: it is only said what would be done."""
     event: News | None = None
@@ -147,8 +216,22 @@ def _asked_for(observed: Observed, reported: int | None) -> int | None:
     return most if reported is None else min(max(reported, least), most)
 
 
+def _placed(pod: Pod, now: Now) -> bool:
+    problem = pod.problem
+    if problem is None or problem.reason is not Reason.UNSCHEDULABLE:
+        return True
+    since = problem.since or pod.created
+    return since is None or now.wall - since < PLACING
+
+
 def _pod_load(pod: Pod, observed: Observed, now: Now) -> PodLoad:
-    sample = observed.sample(pod)
-    if sample is None:
-        return PodLoad(pod.name, pod.ready, pod.started)
-    return PodLoad(pod.name, pod.ready, pod.started, sample.load, sample.age_s(now))
+    sample, measured = observed.sample(pod), observed.measured(pod)
+    return PodLoad(
+        name=pod.name,
+        ready=pod.ready,
+        started=pod.started,
+        load=None if sample is None else sample.load,
+        age_s=None if sample is None else sample.age_s(now),
+        placed=_placed(pod, now),
+        ttft=None if measured is None else measured.ttft,
+    )

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from pagefleet_api import labels
 from pagefleet_api.reasons import ConditionType, Reason
 from pagefleet_api.service import InferenceService
-from pagefleet_api.status import AutoscalingStatus, Status
+from pagefleet_api.status import AutoscalingStatus, ColdStart, StartPhases, Status
 from pagefleet_operator.autoscaling.values import Outcome, Verdict
 from pagefleet_operator.capacity import UNJUDGED, Judgement
 from pagefleet_operator.observed import Now, Observed
 from pagefleet_operator.plan.convergence import Conflict, Wait
+from pagefleet_operator.starts import StartLog
 from pagefleet_operator.status.conditions import Scene, dated, verdicts
 
 HISTORY_LIMIT = 10
@@ -28,13 +29,15 @@ def service_status(
     apply_error: str | None = None,
     warnings: Sequence[str] = (),
     judgement: Judgement = UNJUDGED,
+    starts: StartLog | None = None,
 ) -> Status:
     """The status to report.
 
     Give it what is observed after the pass, its own writes included: else it says of the new generation what was
     true before. `outcome` is None for fixed replicas. `apply_error` is the API server's refusal, if any. Transition
     times, the history and the last scale time come from `previous`: the last status written, or the one
-    read after a restart. `warnings` is what the user should know, whatever the state.
+    read after a restart; cold starts too, where `starts` has none yet. `warnings` is what the
+    user should know, whatever the state.
     """
     scene = Scene(service, observed, wanted, now, outcome, conflicts, waits, apply_error, warnings, judgement)
     selector = labels.selector(service.name)
@@ -50,6 +53,7 @@ def service_status(
         targets=None if outcome is None else outcome.targets,
         capacity=judgement.capacity,
         autoscaling=None if outcome is None else _autoscaling(outcome, previous.autoscaling),
+        cold_start=_cold_start(starts) or previous.cold_start,
         conditions=dated(verdicts(scene), service.generation, previous.conditions, now),
     )
 
@@ -72,6 +76,23 @@ def invalid_status(message: str, generation: int, previous: Status, now: Now) ->
 
 
 _REPLACED = (ConditionType.READY, ConditionType.STALLED, ConditionType.RECONCILING)
+
+
+def _cold_start(starts: StartLog | None) -> ColdStart | None:
+    medians = None if starts is None else starts.medians()
+    if starts is None or medians is None:
+        return None
+    return ColdStart(
+        starts=len(starts.phases),
+        p50_seconds=round(starts.quantile(0.5) or 0.0),
+        p95_seconds=round(starts.quantile(0.95) or 0.0),
+        phases=StartPhases(
+            schedule_seconds=round(medians.schedule_s),
+            image_seconds=round(medians.image_s),
+            weights_seconds=None if medians.weights_s is None else round(medians.weights_s),
+            warm_up_seconds=round(medians.warm_up_s),
+        ),
+    )
 
 
 def _autoscaling(outcome: Outcome, previous: AutoscalingStatus | None) -> AutoscalingStatus:

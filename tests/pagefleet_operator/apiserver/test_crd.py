@@ -13,6 +13,7 @@ from tests.pagefleet_operator.apiserver.operators import EXAMPLES, example, serv
 pytestmark = pytest.mark.apiserver
 
 _SCALING = {"maxReplicas": 3}
+_NIGHT = {"name": "night", "start": "22:00", "end": "06:00"}
 
 
 def _with(namespace: str, path: str, value: Any) -> Json:
@@ -74,6 +75,15 @@ def test_an_unknown_field_is_pruned_otherwise(api: Api, namespace: str) -> None:
         ("autoscaling", {**_SCALING, "behavior": {"scaleUp": {"tolerance": "11"}}}, "tolerance must be at least 0"),
         ("autoscaling", {**_SCALING, "behavior": {"scaleUp": {"policies": []}}}, "policies"),
         ("autoscaling", {**_SCALING, "mode": "External"}, "autoscaling.mode"),
+        (
+            "autoscaling",
+            {**_SCALING, "metrics": [{"type": "TimeToFirstToken", "target": {"averageValue": "1"}}]},
+            "TimeToFirstToken takes target.p95",
+        ),
+        ("autoscaling", {**_SCALING, "lookahead": "soon"}, "autoscaling.lookahead"),
+        ("autoscaling", {**_SCALING, "schedules": [{**_NIGHT, "minReplicas": 4}]}, "must not be above"),
+        ("autoscaling", {**_SCALING, "schedules": [_NIGHT]}, "give minReplicas, maxReplicas or both"),
+        ("autoscaling", {**_SCALING, "schedules": [{**_NIGHT, "start": "25:00"}]}, "schedules[0].start"),
         (
             "autoscaling",
             {**_SCALING, "metrics": [{"type": "WaitingRequests", "target": {"averageValue": "0"}}]},

@@ -45,6 +45,7 @@ def test_every_field_of_the_spec_reaches_the_policy() -> None:
                     {"type": "InFlightRequests", "target": {"averageValue": "500m"}},
                     {"type": "WaitingRequests", "target": {"averageValue": 2}},
                     {"type": "KVCacheDemand", "target": {"averageUtilization": 120}},
+                    {"type": "TimeToFirstToken", "target": {"p95": "500ms"}},
                 ],
                 "behavior": {
                     "scaleUp": {
@@ -56,6 +57,9 @@ def test_every_field_of_the_spec_reaches_the_policy() -> None:
                     "scaleDown": {"stabilizationWindowSeconds": 0, "tolerance": 0.05},
                 },
                 "mode": "Recommend",
+                "lookahead": "1m30s",
+                "spareReplicas": 1,
+                "priority": -5,
                 "missingMetrics": {"maxAgeSeconds": 7, "minCoverage": "0.8", "fallbackReplicas": 3},
             }
         )
@@ -72,6 +76,10 @@ def test_every_field_of_the_spec_reaches_the_policy() -> None:
         up=Rules(window_s=5, rates=(Rate(RateUnit.PODS, 2, 60),), select=SelectPolicy.MIN, tolerance=0),
         down=replace(DOWN, window_s=0, tolerance=0.05),
         fallback_replicas=3,
+        ttft_target_s=0.5,
+        lookahead_s=90,
+        spare_replicas=1,
+        priority=-5,
         max_age_s=7,
         min_coverage=0.8,
     )
@@ -90,6 +98,26 @@ def test_every_field_of_the_spec_reaches_the_policy() -> None:
 def test_a_metric_without_the_target_of_its_type_is_refused_and_not_left_out(kind: str, target: dict[str, Any]) -> None:
     with pytest.raises(InvalidService, match=f"{kind} takes target"):
         service({"maxReplicas": 6, "metrics": [{"type": kind, "target": target}]})
+
+
+@pytest.mark.parametrize(("given", "seconds"), [("Auto", None), ("None", 0.0), ("2m", 120.0)])
+def test_the_lookahead_is_measured_fixed_or_none(given: str, seconds: float | None) -> None:
+    policy = Policy.of(service({"maxReplicas": 6, "lookahead": given}))
+    assert policy is not None and policy.lookahead_s == seconds
+
+
+@pytest.mark.parametrize(
+    ("scaling", "words"),
+    [
+        ({"lookahead": "soon"}, "spec.autoscaling.lookahead"),
+        ({"metrics": [{"type": "TimeToFirstToken", "target": {"p95": "0s"}}]}, "target.p95 must be between 1ms and 1h"),
+        ({"metrics": [{"type": "TimeToFirstToken", "target": {"averageValue": 1}}]}, "takes target.p95"),
+    ],
+)
+def test_times_that_cannot_be_used_are_refused(scaling: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidService) as refusal:
+        service({"maxReplicas": 6, **scaling})
+    assert words in str(refusal.value)
 
 
 def test_a_cache_that_would_have_to_be_fuller_than_full_is_refused() -> None:

@@ -1,4 +1,6 @@
+import math
 from dataclasses import replace
+from zoneinfo import ZoneInfo
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,11 +8,15 @@ from hypothesis import strategies as st
 from pagefleet_api.behavior import RateUnit, SelectPolicy
 from pagefleet_api.load import Load
 from pagefleet_api.reasons import Reason
+from pagefleet_api.scaling import Mode
 from pagefleet_operator.autoscaling import Fleet, Memory, PodLoad, Policy, decide
 from pagefleet_operator.autoscaling.policy import DOWN, Rate, Rules
-from pagefleet_operator.autoscaling.values import Overrun
+from pagefleet_operator.autoscaling.schedules import Schedule
+from pagefleet_operator.autoscaling.values import Change, Mark, Overrun, Point
+from pagefleet_operator.histogram import Histogram
 from tests.pagefleet_operator.autoscaling.build import DEFAULTS, SILENT, at, calm, load
 
+NIGHT = Schedule("night", ZoneInfo("UTC"), frozenset(range(7)), 0, 360, 3, 4)
 rates = st.lists(
     st.builds(Rate, unit=st.sampled_from(RateUnit), value=st.integers(1, 200), period_s=st.sampled_from([1.0, 15.0])),
     min_size=1,
@@ -30,6 +36,13 @@ policies = st.builds(
         Rules, window_s=st.sampled_from([0.0, 30.0, 300.0]), rates=rates, select=st.sampled_from(SelectPolicy)
     ),
     min_coverage=st.sampled_from([0.0, 0.5, 1.0]),
+    mode=st.sampled_from(Mode),
+    fallback_replicas=st.none() | st.integers(1, 30),
+    lookahead_s=st.none() | st.floats(0, 600),
+    spare_replicas=st.integers(0, 3),
+    schedules=st.just(()) | st.just((NIGHT,)),
+    ttft_target_s=st.none() | st.floats(0.01, 10),
+    kv_demand_target=st.none() | st.floats(0.01, 2),
 )
 loads = st.builds(load, waiting=st.integers(0, 2000), running=st.integers(0, 100), kv=st.floats(0, 2))
 pods = st.builds(
@@ -39,12 +52,16 @@ pods = st.builds(
     started=st.booleans(),
     load=st.none() | loads,
     age_s=st.none() | st.floats(0, 60),
+    placed=st.booleans(),
+    ttft=st.none() | st.just(Histogram((0.5, math.inf), (3, 40), 60.0)),
 )
 fleets = st.builds(
     Fleet,
     current=st.none() | st.integers(0, 30),
     pods=st.lists(pods, max_size=8).map(tuple),
     rollout_in_progress=st.booleans(),
+    rival=st.none() | st.just("another"),
+    cold_start_s=st.none() | st.floats(0, 600),
 )
 memories = st.none() | st.builds(
     Memory,
@@ -52,6 +69,14 @@ memories = st.none() | st.builds(
     answers=st.lists(st.tuples(st.floats(0, 1000), st.integers(0, 100)), max_size=5).map(
         lambda rows: tuple(sorted(rows))
     ),
+    trend=st.lists(st.tuples(st.floats(900, 1000), st.floats(0, 100)), max_size=12).map(
+        lambda rows: tuple(Point(*row) for row in sorted(rows))
+    ),
+    changes=st.lists(st.tuples(st.floats(900, 1000), st.integers(-9, 9)), max_size=5).map(
+        lambda rows: tuple(Change(*row) for row in sorted(rows))
+    ),
+    marks=st.just(()) | st.just((Mark(950, (("pod", Histogram((0.5, math.inf), (1, 2), 2.0)),)),)),
+    blind_since_s=st.none() | st.floats(0, 1000),
     overrun=st.none()
     | st.builds(Overrun, st.integers(0, 30), st.floats(0, 500), st.floats(0, 1000), st.just(DEFAULTS)),
 )
@@ -66,6 +91,7 @@ def test_the_number_is_never_outside_the_bounds(policy: Policy, fleet: Fleet, me
 
 @given(policies, memories, st.lists(st.sampled_from([SILENT, PodLoad("old", True, True, load(), 31.0)]), max_size=8))
 def test_without_a_fresh_sample_the_number_stays(policy: Policy, memory: Memory | None, silent: list[PodLoad]) -> None:
+    policy = replace(policy, schedules=(), fallback_replicas=None)
     before = len(silent) if memory is None else memory.desired
     calm_memory = None if memory is None else calm(before)
     outcome = decide(policy, Fleet(before, tuple(silent)), calm_memory, at(0))
@@ -75,7 +101,7 @@ def test_without_a_fresh_sample_the_number_stays(policy: Policy, memory: Memory 
 
 @given(policies, st.lists(loads, max_size=4), st.integers(0, 8))
 def test_nothing_goes_down_below_the_coverage(policy: Policy, answered: list[Load], silent: int) -> None:
-    policy = replace(policy, min_coverage=0.5, down=replace(DOWN, window_s=0))
+    policy = replace(policy, min_coverage=0.5, down=replace(DOWN, window_s=0), schedules=())
     answering = tuple(PodLoad("pod", True, True, one, 1.0) for one in answered)
     fleet = Fleet(len(answered) + silent, (*answering, *[SILENT] * silent))
     if len(answered) < silent:

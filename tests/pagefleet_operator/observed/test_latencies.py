@@ -19,6 +19,8 @@ pagefleet_time_to_first_token_seconds_bucket{le="0.5"} 6
 pagefleet_time_to_first_token_seconds_bucket{le="+Inf"} 8
 pagefleet_inter_token_latency_seconds_bucket{le="0.1"} 90
 pagefleet_inter_token_latency_seconds_bucket{le="+Inf"} 100
+pagefleet_startup_phase_seconds{phase="weights"} 3.5
+pagefleet_startup_phase_seconds{phase="import"} 2
 """
 
 
@@ -30,6 +32,7 @@ def test_clients_that_hung_up_are_no_failures_of_the_engine() -> None:
     read = latencies(parse(TEXT, NAMES.timing_prefixes()), NAMES, restarts=3)
     assert read.ttft == buckets(6, 8)
     assert read.itl == Histogram((0.1, inf), (90, 100), 0.0)
+    assert read.weights_s == 3.5
     assert (read.ended, read.failed, read.error_rate, read.restarts) == (10, 2, 0.2, 3)
 
 

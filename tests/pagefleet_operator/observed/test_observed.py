@@ -16,6 +16,7 @@ from pagefleet_operator.observed import (
     format_time,
     parse_time,
 )
+from pagefleet_operator.starts import Start
 from tests.pagefleet_operator.plan.build import at, load
 
 DEADLINE = "ProgressDeadlineExceeded"
@@ -60,6 +61,7 @@ def test_every_field_of_a_serving_pod_is_read() -> None:
         running=True,
         template_hash="abc",
         restarts=2,
+        start=Start(created=MOMENT),
     )
 
 

@@ -1,0 +1,77 @@
+"""`spec.autoscaling.schedules` as types: bounds that hold on some days, between two times of a time zone."""
+
+from typing import Annotated
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, ConfigDict, Field
+
+from pagefleet_api.schema import Model, rules
+
+WEEK = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+_DAY = f"({'|'.join(WEEK)})"
+_TIME = "([01][0-9]|2[0-3]):[0-5][0-9]"
+
+
+def _known_zone(key: str) -> str:
+    try:
+        ZoneInfo(key)
+    except (ValueError, OSError, KeyError):
+        raise ValueError(
+            f"timezone {key!r} is not known; use a name of the IANA database such as Europe/Berlin or UTC"
+        ) from None
+    return key
+
+
+TimeZone = Annotated[
+    str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}$", max_length=64), AfterValidator(_known_zone)
+]
+Days = Annotated[str, Field(pattern=f"^{_DAY}(-{_DAY})?$", max_length=7)]
+
+
+class Schedule(Model):
+    """Bounds that hold between two times of some days."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            (
+                "has(self.minReplicas) || has(self.maxReplicas)",
+                "autoscaling.schedules: give minReplicas, maxReplicas or both; without either it changes nothing",
+            ),
+            (
+                "!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
+                "autoscaling.schedules: minReplicas must not be above maxReplicas",
+            ),
+        )
+    )
+    name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63, description="Said in decisions.")
+    timezone: TimeZone = Field("UTC", description="IANA name, for example Europe/Berlin. Default: UTC.")
+    days: tuple[Days, ...] = Field(
+        ("Mon-Sun",), min_length=1, max_length=7, description="Days on which it begins: Sat, or Mon-Fri. Default: all."
+    )
+    start: str = Field(
+        pattern=f"^{_TIME}$", max_length=5, description="Local time at which it begins, for example 07:30."
+    )
+    end: str = Field(
+        pattern=f"^({_TIME}|24:00)$",
+        max_length=5,
+        description="Local time at which it ends; not after the start means the next day.",
+    )
+    min_replicas: int | None = Field(None, ge=1, le=10_000, description="Not fewer than so many meanwhile.")
+    max_replicas: int | None = Field(None, ge=1, le=10_000, description="Not more than so many meanwhile.")
+
+
+def weekdays(days: tuple[str, ...]) -> frozenset[int]:
+    """Numbers of the days, Monday is 0; a range may pass the week's end ("Sat-Mon")."""
+    found: set[int] = set()
+    for item in days:
+        first, _, last = item.partition("-")
+        begin, end = WEEK.index(first), WEEK.index(last or first)
+        found |= {day % 7 for day in range(begin, end + 1 + (7 if end < begin else 0))}
+    return frozenset(found)
+
+
+def minutes(time: str) -> int:
+    """Minutes since midnight: "07:30" is 450."""
+    hours, _, rest = time.partition(":")
+    return int(hours) * 60 + int(rest)

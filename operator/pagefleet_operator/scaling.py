@@ -1,0 +1,54 @@
+"""One service's number in one pass: from what is kept of it and of the others, and from what is seen."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pagefleet_api.scaling import MissingMetrics
+from pagefleet_api.service import InferenceService
+from pagefleet_api.status import Status
+from pagefleet_operator.autoscaling import Claim, Fleet, Outcome, Policy, decide
+from pagefleet_operator.cache import ServiceKey
+from pagefleet_operator.observed import Now, Observed
+from pagefleet_operator.passes import Recollection
+from pagefleet_operator.starts import StartLog
+
+
+def scale(
+    key: ServiceKey, kept: Mapping[ServiceKey, Recollection], observed: Observed, live: Status, now: Now
+) -> Outcome | None:
+    """The autoscaler's decision for one of the services that are kept; None where the number is fixed.
+
+    `live` is the status that the object has: what was known before a restart of the operator.
+    """
+    own = kept[key]
+    own.starts = _learnt(own.starts, observed, now)
+    cold_start_s = own.starts.quantile(0.5)
+    if cold_start_s is None and live.cold_start is not None:
+        cold_start_s = live.cold_start.p50_seconds
+    reported = None if live.autoscaling is None else live.autoscaling.desired_replicas
+    policy = Policy.of(own.service)
+    priority = 0 if policy is None else policy.priority
+    fleet = Fleet.of(observed, now, reported=reported, cold_start_s=cold_start_s)
+    own.claim = Claim(priority, fleet.resource) if fleet.unplaced else None
+    if policy is None:
+        return None
+    return decide(policy, replace(fleet, rival=_rival(priority, fleet.resource, kept)), own.memory, now)
+
+
+def sample_max_age_s(service: InferenceService) -> float:
+    """Older samples of its pods count as missing."""
+    scaling = service.spec.autoscaling
+    return (MissingMetrics() if scaling is None else scaling.missing_metrics).max_age_seconds
+
+
+def _learnt(log: StartLog, observed: Observed, now: Now) -> StartLog:
+    pods = [pod for pod in observed.pods if pod.active]
+    told = {pod.uid: measured.weights_s for pod in pods if (measured := observed.measured(pod)) is not None}
+    return log.learn({pod.uid: pod.start for pod in pods}, told, now.wall)
+
+
+def _rival(priority: int, resource: str | None, kept: Mapping[ServiceKey, Recollection]) -> str | None:
+    """The service of the highest priority above this one that waits for the same."""
+    claims = [(other.claim, str(key)) for key, other in kept.items() if other.claim is not None]
+    above = [(one.priority, name) for one, name in claims if one.resource == resource and one.priority > priority]
+    return max(above)[1] if above else None
