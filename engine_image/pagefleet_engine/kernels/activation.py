@@ -25,7 +25,8 @@ def activated(gate, GELU: tl.constexpr):
 
 @triton.jit
 def _gated_kernel(
-    gate_up, out, row_stride, INNER: tl.constexpr, BLOCK: tl.constexpr, GELU: tl.constexpr, PDL: tl.constexpr
+    gate_up, out, row_stride, out_stride,
+    INNER: tl.constexpr, BLOCK: tl.constexpr, GELU: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -36,18 +37,24 @@ def _gated_kernel(
     gate = tl.load(source, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(source + INNER, mask=inside, other=0.0).to(tl.float32)
     result = activated(gate, GELU).to(dtype).to(tl.float32) * up
-    tl.store(out + row * INNER + columns, result.to(dtype), mask=inside)
+    tl.store(out + row * out_stride + columns, result.to(dtype), mask=inside)
 
 
-def gated(gate_up: torch.Tensor, kind: Activation, *, cut: Cut | None = None, pdl: bool = False) -> torch.Tensor:
-    """[rows, inner] from `gate_up` [rows, 2 · inner] (gates first); rows may be strided."""
+def gated(
+    gate_up: torch.Tensor, kind: Activation, *, in_place: bool = False, cut: Cut | None = None, pdl: bool = False
+) -> torch.Tensor:
+    """[rows, inner] from `gate_up` [rows, 2 · inner] (gates first); rows may be strided.
+
+    `in_place` writes over the gates, and the result is a view of them.
+    """
     rows, inner = gate_up.shape[0], gate_up.shape[1] // 2
-    out = torch.empty((rows, inner), dtype=gate_up.dtype, device=gate_up.device)
+    # each program writes where it alone has read
+    out = gate_up[:, :inner] if in_place else torch.empty((rows, inner), dtype=gate_up.dtype, device=gate_up.device)
     block, warps = cut or ((256, 1) if rows <= _FEW_ROWS else (2048, 8))
     if rows:
         grid = (rows, triton.cdiv(inner, block))
         _gated_kernel[grid](
-            gate_up, out, gate_up.stride(0), INNER=inner, BLOCK=block, GELU=kind == "gelu_tanh", PDL=pdl,
+            gate_up, out, gate_up.stride(0), out.stride(0), INNER=inner, BLOCK=block, GELU=kind == "gelu_tanh", PDL=pdl,
             num_warps=warps, launch_pdl=pdl,
         )  # fmt: skip
     return out

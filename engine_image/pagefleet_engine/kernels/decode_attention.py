@@ -22,6 +22,7 @@ from pagefleet_engine.kernels.attention_tile import (
     score_scales,
     tile_blocks,
 )
+from pagefleet_engine.kernels.launches import Launches, launch
 
 MAX_SPLITS = 64
 PROGRAMS_PER_MULTIPROCESSOR = 2
@@ -191,14 +192,15 @@ def decode_attention(
     window: int | None = None,
     soft_cap: float | None = None,
     config: DecodeConfig | None = None,
+    kept: Launches | None = None,
 ) -> torch.Tensor:
     """Write each sequence's attention over its own pages to `out [batch, heads, head_size]`, and return it.
 
     `queries` and `out` may be views of wider rows. `kv [blocks, 2, kv_heads, 16, head_size]` holds the new token
     already, and `context_lengths [batch]` (int32) counts it; a length of 0 gives zeros. `seats [batch]` (int32) names
     rows of `block_tables [seats, max_blocks]` (int32). `window` tokens are seen at most; scores go through
-    `soft_cap * tanh(score / soft_cap)`. `scratch` may be None with one split. Raises ValueError for shapes that do
-    not belong together.
+    `soft_cap * tanh(score / soft_cap)`. `scratch` may be None with one split. Launches are put into `kept`. Raises
+    ValueError for shapes that do not belong together.
     """
     check_heads(queries, kv, out)
     batch, heads, head_size = queries.shape
@@ -210,20 +212,24 @@ def decode_attention(
     score_scale, cap_scale = score_scales(scale, soft_cap)
     padded = padded_head_size(head_size)
     group_rows = int(triton.next_power_of_2(heads // kv_heads))
-    decode_kernel[(kv_heads, splits, batch)](
+    arguments = (
         queries, kv, block_tables, seats, context_lengths, out, partials, log_sums, counters,
         queries.stride(0), block_tables.stride(0), out.stride(0), score_scale, cap_scale,
-        HEADS=heads, KV_HEADS=kv_heads, HEAD_SIZE=head_size, PADDED_SIZE=padded,
-        ROWS=max(16, group_rows), TILE=chosen.tile, SPLITS=splits, FUSED=chosen.fused,
-        GROUP_ROWS=group_rows, AT_ONCE=splits_at_once(splits, group_rows, padded), WINDOW=window or 0,
-        SOFT_CAP=soft_cap is not None, num_warps=chosen.warps, num_stages=chosen.stages,
     )  # fmt: skip
+    sizes = {
+        "HEADS": heads, "HEAD_SIZE": head_size, "PADDED_SIZE": padded, "TILE": chosen.tile, "SPLITS": splits,
+        "WINDOW": window or 0,
+    }  # fmt: skip
+    named = {
+        **sizes, "KV_HEADS": kv_heads, "ROWS": max(16, group_rows), "FUSED": chosen.fused, "GROUP_ROWS": group_rows,
+        "AT_ONCE": splits_at_once(splits, group_rows, padded), "SOFT_CAP": soft_cap is not None,
+        "num_warps": chosen.warps, "num_stages": chosen.stages,
+    }  # fmt: skip
+    launch(decode_kernel, (kv_heads, splits, batch), arguments, named, kept)
     if splits > 1 and not chosen.fused:
-        combine_kernel[(heads, batch)](
-            context_lengths, out, partials, log_sums, out.stride(0), HEADS=heads, HEAD_SIZE=head_size,
-            PADDED_SIZE=padded, TILE=chosen.tile, SPLITS=splits, WINDOW=window or 0,
-            AT_ONCE=splits_at_once(splits, 1, padded), num_warps=4,
-        )  # fmt: skip
+        named = {**sizes, "AT_ONCE": splits_at_once(splits, 1, padded), "num_warps": 4}
+        parts = (context_lengths, out, partials, log_sums, out.stride(0))
+        launch(combine_kernel, (heads, batch, 1), parts, named, kept)
     return out
 
 

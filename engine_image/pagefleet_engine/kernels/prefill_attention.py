@@ -22,6 +22,7 @@ from pagefleet_engine.kernels.attention_tile import (
     score_scales,
     tile_blocks,
 )
+from pagefleet_engine.kernels.launches import Launches, launch
 
 SEARCHED_AT_ONCE = tl.constexpr(128)
 MIN_SECTION_TOKENS = 1024
@@ -219,6 +220,7 @@ def prefill_attention(
     sections: int = 1,
     scratch: SplitScratch | None = None,
     config: PrefillConfig | None = None,
+    kept: Launches | None = None,
 ) -> torch.Tensor:
     """Write each chunk's causal attention over its own pages to `out [tokens, heads, head_size]`, and return it.
 
@@ -228,7 +230,8 @@ def prefill_attention(
     `queries` and `out` may be views of wider rows; rows outside the chunks stay as they are (with one section; with
     more they are undefined). `window` and `soft_cap` as in `decode_attention`. With `sections` > 1 (a power of two,
     and `scratch` for tokens x sections rows) each row's context is computed in so many parts: for short chunks after
-    a long context, and not the same bits as in one. Raises ValueError for shapes that do not belong together.
+    a long context, and not the same bits as in one. Launches are put into `kept`. Raises
+    ValueError for shapes that do not belong together.
     """
     check_heads(queries, kv, out)
     tokens, heads, head_size = queries.shape
@@ -247,18 +250,21 @@ def prefill_attention(
     score_scale, cap_scale = score_scales(scale, soft_cap)
     padded = padded_head_size(head_size)
     limits = {} if chosen.max_registers is None else {"maxnreg": chosen.max_registers}
-    prefill_kernel[(kv_heads, tokens // (chosen.rows // group) + sequences, sections)](
+    sizes = {"HEADS": heads, "HEAD_SIZE": head_size, "PADDED_SIZE": padded, "SECTIONS": sections}
+    arguments = (
         queries, kv, block_tables, seats, token_offsets, starts, partials, log_sums, sequences,
         queries.stride(0), block_tables.stride(0), partials.stride(0), score_scale, cap_scale,
-        HEADS=heads, KV_HEADS=kv_heads, HEAD_SIZE=head_size, PADDED_SIZE=padded, ROWS=chosen.rows, TILE=chosen.tile,
-        SECTIONS=sections, WINDOW=window or 0, SOFT_CAP=soft_cap is not None,
-        num_warps=chosen.warps, num_stages=chosen.stages, **limits,
     )  # fmt: skip
+    named = {
+        **sizes, "KV_HEADS": kv_heads, "ROWS": chosen.rows, "TILE": chosen.tile, "WINDOW": window or 0,
+        "SOFT_CAP": soft_cap is not None, "num_warps": chosen.warps, "num_stages": chosen.stages, **limits,
+    }  # fmt: skip
+    tiles = tokens // (chosen.rows // group) + sequences
+    launch(prefill_kernel, (kv_heads, tiles, sections), arguments, named, kept)
     if sections > 1:
-        sections_kernel[(heads, tokens)](
-            partials, log_sums, out, out.stride(0), HEADS=heads, HEAD_SIZE=head_size, PADDED_SIZE=padded,
-            SECTIONS=sections, AT_ONCE=splits_at_once(sections, 1, padded), num_warps=2,
-        )  # fmt: skip
+        at_once = splits_at_once(sections, 1, padded)
+        named = {**sizes, "AT_ONCE": at_once, "num_warps": 2}
+        launch(sections_kernel, (heads, tokens, 1), (partials, log_sums, out, out.stride(0)), named, kept)
     return out
 
 

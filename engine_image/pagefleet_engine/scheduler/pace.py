@@ -4,6 +4,9 @@ A step's time is modelled as a + b·tokens + c·decode context + d·attention pa
 the steps of this machine as they go. With a goal for the time between two tokens, a step that also decodes
 takes as much of the prompts as is expected to keep within it. (Sarathi-Serve, Agrawal et al., OSDI 2024, has a
 fixed number of tokens in its place; the time of a token grows with the prompt's length.)
+
+The goal is what the first prompt of a step may use. Further prompts join it only as far as many wait: a step reads
+all weights whether it has decodes alone or a prompt too, so prompts spread over more of the decodes' steps cost less.
 """
 
 import math
@@ -13,6 +16,12 @@ from pagefleet_engine.steps import StepPlan
 
 LEAST_CHUNK_TOKENS = 64
 """A prompt advances by this much whatever the goal; fewer tokens cost a GPU as much."""
+ROWS_AT_ONCE = 128
+"""Rows of a tile in a GPU's matrix products: steps are cut to multiples of it, as the rest of a tile costs the same."""
+LEAST_SHARED_ROWS = 512
+"""Up to here further prompts always join: with fewer rows, a row costs a GPU more (8B on an H200, bench/LOG.md)."""
+SPREAD_STEPS = 8
+"""What waits is spread over about so many steps."""
 LEARN_EVERY_DECODES = 8
 """Steps that only decode are alike: of so many one is learnt from."""
 
@@ -119,17 +128,27 @@ class StepCosts:
 
 
 class StepBudget:
-    """What one step may still take in: tokens, and seconds where somebody waits for a token.
+    """What one step may still take in: tokens, and where somebody waits for a token, seconds and rows.
 
     A chunk gets at least `LEAST_CHUNK_TOKENS`, and the first of a step may always be begun, so that no goal
     stops a prompt; those after it only where that many fit.
     """
 
-    __slots__ = ("_costs", "_first", "_seconds", "tokens")
+    __slots__ = ("_costs", "_first", "_rows", "_seconds", "_shared_rows", "tokens")
 
-    def __init__(self, tokens: int, costs: StepCosts | None = None, seconds: float | None = None) -> None:
+    def __init__(
+        self,
+        tokens: int,
+        costs: StepCosts | None = None,
+        seconds: float | None = None,
+        *,
+        rows: int = 0,
+        shared_rows: int = 0,
+    ) -> None:
+        """`rows` are in the step already; chunks after the first join until it has `shared_rows`, or a full tile."""
         self.tokens = tokens
         self._costs, self._seconds = costs, seconds
+        self._rows, self._shared_rows = rows, shared_rows
         self._first = True
 
     @property
@@ -137,21 +156,32 @@ class StepBudget:
         """Whether another chunk should be begun."""
         if self.tokens == 0 or self._first or self._costs is None or self._seconds is None:
             return self.tokens > 0
-        return self._costs.tokens_within(self._seconds, 0) >= LEAST_CHUNK_TOKENS
+        return min(self._costs.tokens_within(self._seconds, 0), self._joinable_rows) >= LEAST_CHUNK_TOKENS
 
     def chunk(self, start: int, wanted: int) -> int:
         """How many of the `wanted` tokens from `start` on fit in; at least one while there are tokens left."""
         room = min(wanted, self.tokens)
         if self._costs is None or self._seconds is None:
             return room
-        return min(room, max(self._costs.tokens_within(self._seconds, start), LEAST_CHUNK_TOKENS))
+        within = self._costs.tokens_within(self._seconds, start)
+        if not self._first:
+            within = min(within, self._joinable_rows)
+        if within >= room:
+            return room
+        whole_tiles = (self._rows + within) // ROWS_AT_ONCE * ROWS_AT_ONCE - self._rows
+        return min(room, max(whole_tiles, LEAST_CHUNK_TOKENS))
 
     def take(self, start: int, tokens: int) -> None:
         """A chunk was planned."""
         self.tokens -= tokens
+        self._rows += tokens
         self._first = False
         if self._costs is not None and self._seconds is not None:
             self._seconds -= self._costs.chunk_s(start, tokens)
+
+    @property
+    def _joinable_rows(self) -> int:
+        return -(-max(self._shared_rows, self._rows) // ROWS_AT_ONCE) * ROWS_AT_ONCE - self._rows
 
 
 class Pace:
@@ -162,12 +192,16 @@ class Pace:
         self._costs = StepCosts()
         self._decodes_unlearnt = 0
 
-    def budget(self, tokens: int, decodes: int, decode_context: int) -> StepBudget:
-        """What prompts may take of a step that has `decodes` decodes and `tokens` tokens left."""
+    def budget(self, tokens: int, decodes: int, decode_context: int, backlog_tokens: int) -> StepBudget:
+        """What prompts may take of a step that has `decodes` decodes and `tokens` tokens left.
+
+        `backlog_tokens` are those of all prompts that are not computed yet.
+        """
         if decodes == 0:
             return StepBudget(tokens)
         spent_s = self._costs.expected_s(Work(decodes, decode_context, 0))
-        return StepBudget(tokens, self._costs, self.itl_goal_s - spent_s)
+        shared_rows = max(LEAST_SHARED_ROWS, backlog_tokens // SPREAD_STEPS)
+        return StepBudget(tokens, self._costs, self.itl_goal_s - spent_s, rows=decodes, shared_rows=shared_rows)
 
     def expected_s(self, plan: StepPlan) -> float:
         """Seconds that the step will take."""

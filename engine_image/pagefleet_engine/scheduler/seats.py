@@ -38,6 +38,11 @@ class Seats:
         """Whether nobody else can sit down."""
         return len(self) >= self._most
 
+    @property
+    def prefill_tokens(self) -> int:
+        """What is still to be computed of the prompts of those seated."""
+        return sum(len(sequence.token_ids) - sequence.planned for sequence in self.prefilling)
+
     def make_room(self, sequence: Sequence) -> bool:
         """A block for its next token, preempting the latest arrivals; False when that is itself."""
         while not sequence.table.grow():

@@ -22,6 +22,9 @@ def test_the_gate_is_activated_and_multiplied(
     silu = torch.nn.functional.silu(gate)
     wanted = (silu if kind == "silu" else torch.nn.functional.gelu(gate, approximate="tanh")) * up
     assert_near(gated(gate_up, kind), wanted)
+    over_the_gates = gated(gate_up, kind, in_place=True)
+    assert over_the_gates.data_ptr() == gate_up.data_ptr()
+    assert_near(over_the_gates, wanted)
 
 
 @pytest.mark.parametrize("kind", ["silu", "gelu_tanh"])

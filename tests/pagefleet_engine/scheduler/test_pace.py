@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagefleet_engine.scheduler.pace import LEAST_CHUNK_TOKENS, Pace, StepBudget, StepCosts, Work, chunk_pairs
+from pagefleet_engine.scheduler.pace import (
+    LEAST_CHUNK_TOKENS,
+    LEAST_SHARED_ROWS,
+    ROWS_AT_ONCE,
+    Pace,
+    StepBudget,
+    StepCosts,
+    Work,
+    chunk_pairs,
+)
 from pagefleet_engine.steps import Sampling, SequenceStep, StepPlan
 from tests.pagefleet_engine.core.chain_runner import expected_answer
 from tests.pagefleet_engine.core.engine_rig import Rig, submit
@@ -102,10 +111,41 @@ def test_a_first_chunk_always_fits_and_later_ones_only_where_there_is_time() -> 
     assert budget.chunk(0, 500) == 10
     budget.take(0, 10)
     assert not budget.open
-    budget = StepBudget(1000, StepCosts(), 0.01)
+    budget = StepBudget(1000, StepCosts(), 0.01, shared_rows=1000)
     assert LEAST_CHUNK_TOKENS < budget.chunk(0, 1000) < 1000
     budget.take(0, 100)
     assert budget.open
+
+
+@pytest.mark.parametrize("decodes", [1, 17, 64, 200])
+def test_a_chunk_that_the_goal_cuts_fills_whole_tiles_of_rows(decodes: int) -> None:
+    budget = StepBudget(8000, StepCosts(), 0.03, rows=decodes)
+    assert (decodes + budget.chunk(0, 8000)) % ROWS_AT_ONCE == 0
+    assert budget.chunk(0, 300) == 300
+
+
+def test_the_first_prompt_may_use_the_whole_goal_and_others_join_as_far_as_many_wait() -> None:
+    pace = Pace(0.05)
+    for backlog, joined in ((1500, 0), (8 * 1500, 384)):
+        budget = pace.budget(8000, 64, 64 * 1000, backlog_tokens=backlog)
+        assert budget.chunk(0, 2048) > 1024
+        budget.take(0, 1024)
+        budget.take(0, 64)
+        assert budget.open == (joined > 0)
+        if joined:
+            assert budget.chunk(0, 1000) == joined
+
+
+def test_few_rows_are_always_shared_up_to_a_full_tile() -> None:
+    budget = Pace(0.05).budget(8000, 10, 10_000, backlog_tokens=400)
+    budget.take(0, 100)
+    assert budget.open
+    assert budget.chunk(0, 5000) == LEAST_SHARED_ROWS - 110
+
+
+def test_nothing_limits_prompts_while_nobody_waits_for_a_token() -> None:
+    budget = Pace(0.001).budget(8000, 0, 0, backlog_tokens=9000)
+    assert budget.chunk(0, 9000) == 8000
 
 
 def plan(*tokens: int) -> StepPlan:

@@ -1,6 +1,6 @@
 """Which attention kernel computes which rows of a step."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -9,6 +9,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pagefleet_engine.kernels.decode_attention import choose_splits, decode_attention, decode_scratch
+from pagefleet_engine.kernels.launches import Launches
 from pagefleet_engine.kernels.prefill_attention import choose_sections, prefill_attention
 from pagefleet_engine.models.config import ModelConfig
 
@@ -78,12 +79,12 @@ class Attention:
 
     def attend(
         self, qkv: torch.Tensor, memory: torch.Tensor, window: int | None, step: AttentionStep,
-        out: torch.Tensor | None = None,
+        out: torch.Tensor | None = None, kept: Launches | None = None,
     ) -> torch.Tensor:  # fmt: skip
         """[rows, heads x head size] for the step's rows of `qkv`, whose keys and values are in `memory` already.
 
         Rows of `out` ([at least rows, heads x head size], contiguous) beyond the step's stay as they are; without it
-        there may be such rows, which hold anything.
+        there may be such rows, which hold anything. Launches are put into `kept`.
         """
         config = self._config
         if out is None and len(step.dense) == 1 and step.paged is None and not step.decode_rows:
@@ -93,40 +94,42 @@ class Attention:
             torch.empty_like(queries, memory_format=torch.contiguous_format) if out is None else out.view_as(queries)
         )
         if step.decode_rows:
-            self._decode(queries, memory, window, step, mixed)
+            self._decode(queries, memory, window, step, mixed, kept)
         for dense in step.dense:
             rows = mixed[dense.first_row : dense.first_row + dense.prompts * dense.tokens]
             rows.view(dense.prompts, dense.tokens, *rows.shape[1:]).copy_(self._whole_prompts(qkv, dense))
         if step.paged is not None:
-            self._chunks(queries, memory, window, step, step.paged, mixed)
+            self._chunks(queries, memory, window, step, step.paged, mixed, kept)
         return mixed.flatten(1)
 
     def _decode(
-        self, queries: torch.Tensor, memory: torch.Tensor, window: int | None, step: AttentionStep, out: torch.Tensor
-    ) -> None:
+        self, queries: torch.Tensor, memory: torch.Tensor, window: int | None, step: AttentionStep, out: torch.Tensor,
+        kept: Launches | None,
+    ) -> None:  # fmt: skip
         config, rows = self._config, step.decode_rows
         if self._batch_invariant:
-            self._one_token_chunks(queries, memory, window, step, out)
+            self._one_token_chunks(queries, memory, window, step, out, kept)
             return
         decode_attention(
             queries[:rows], memory, step.block_tables, step.seats, step.context_lengths, out[:rows],
             scale=config.query_scale, splits=self._splits(rows), window=window, soft_cap=config.attention_soft_cap,
-            scratch=self._scratch,
+            scratch=self._scratch, kept=kept,
         )  # fmt: skip
 
     def _one_token_chunks(
-        self, queries: torch.Tensor, memory: torch.Tensor, window: int | None, step: AttentionStep, out: torch.Tensor
-    ) -> None:
+        self, queries: torch.Tensor, memory: torch.Tensor, window: int | None, step: AttentionStep, out: torch.Tensor,
+        kept: Launches | None,
+    ) -> None:  # fmt: skip
         """Decodes through the prefill kernel: the same sums as when the token is part of a prompt."""
         rows = step.decode_rows
         offsets = torch.arange(rows + 1, dtype=torch.int32, device=queries.device)
         starts = step.context_lengths - 1
         chunks = PagedChunks(0, rows, step.seats, offsets, starts, longest=1, max_context=0)
-        self._chunks(queries, memory, window, step, chunks, out)
+        self._chunks(queries, memory, window, step, chunks, out, kept)
 
     def _chunks(
         self, queries: torch.Tensor, memory: torch.Tensor, window: int | None, step: AttentionStep,
-        chunks: PagedChunks, out: torch.Tensor,
+        chunks: PagedChunks, out: torch.Tensor, kept: Launches | None,
     ) -> None:  # fmt: skip
         config, rows = self._config, slice(chunks.first_row, chunks.first_row + chunks.rows)
         sections = choose_sections(
@@ -135,7 +138,7 @@ class Attention:
         prefill_attention(
             queries[rows], memory, step.block_tables, chunks.seats, chunks.token_offsets, chunks.starts, out[rows],
             scale=config.query_scale, max_tokens=chunks.longest, window=window, soft_cap=config.attention_soft_cap,
-            sections=1 if self._batch_invariant else sections, scratch=self._scratch,
+            sections=1 if self._batch_invariant else sections, scratch=self._scratch, kept=kept,
         )  # fmt: skip
 
     def _whole_prompts(self, qkv: torch.Tensor, dense: DensePrompt) -> torch.Tensor:
@@ -149,3 +152,29 @@ class Attention:
             queries, keys, values, is_causal=True, scale=config.query_scale, enable_gqa=True
         )
         return mixed.transpose(1, 2)
+
+
+class LayersAttention:
+    """One step's attention, layer by layer, where all layers have their rows in the same places.
+
+    Layers with the same window differ in their memory alone: what the first launches is launched again for the rest.
+    """
+
+    def __init__(self, attention: Attention, qkv: torch.Tensor, step: AttentionStep, out: torch.Tensor | None) -> None:
+        self._attention, self._qkv, self._step, self._out = attention, qkv, step, out
+        self._again: dict[int | None, Callable[[object], None]] = {}
+
+    def attend(self, memory: torch.Tensor, window: int | None) -> torch.Tensor:
+        """As `Attention.attend` with the step's rows. The result is the next layer's too."""
+        again = self._again.get(window)
+        if again is not None and self._out is not None:
+            again(memory)
+            return self._out
+        # the library that attends to whole prompts launches in its own way
+        kept = None if self._step.dense else Launches()
+        attended = self._attention.attend(self._qkv, memory, window, self._step, self._out, kept)
+        if kept is not None:
+            self._out = attended
+            if kept.repeatable:
+                self._again[window] = kept.exchanging(memory)
+        return attended

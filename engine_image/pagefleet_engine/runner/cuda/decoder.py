@@ -205,7 +205,11 @@ class CudaDecoder:
 
     def _gated(self, normed: torch.Tensor, layer: LayerWeights) -> torch.Tensor:
         return activation.gated(
-            self._linear(normed, _there(layer.gate_up), None), self.config.activation, pdl=self._early(normed)
+            self._linear(normed, _there(layer.gate_up), None),
+            self.config.activation,
+            # of many rows it would be the largest tensor of a step beside the one that it is made from
+            in_place=self._alone and len(normed) >= MANY_ROWS,
+            pdl=self._early(normed),
         )
 
     def logits(self, hidden: torch.Tensor, out: torch.Tensor) -> torch.Tensor:

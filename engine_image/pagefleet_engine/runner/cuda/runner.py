@@ -15,6 +15,7 @@ from pagefleet_engine.runner.cuda.chunks import ChunkPlan, attention_chunks
 from pagefleet_engine.runner.cuda.decoder import CudaDecoder, DeviceStep, StepRows
 from pagefleet_engine.runner.cuda.device import Uploads, clear, require_device, seat_state, step_inputs
 from pagefleet_engine.runner.cuda.graphs import SIZE_STEP, DecodeGraphs, batch_sizes, first_sizes
+from pagefleet_engine.runner.cuda.late import log_late_kernels
 from pagefleet_engine.runner.cuda.orders import Capture, StepOrder
 from pagefleet_engine.runner.cuda.packing import Packed, Packer, Seats, is_decode
 from pagefleet_engine.runner.cuda.peers import Alone, Peers
@@ -107,10 +108,12 @@ class CudaRunner:
     def _try_next(self) -> bool:
         """Compute one of the rare steps for nobody, so that its kernels are there when somebody needs them."""
         plan = next(self._rare_steps, None)
-        if plan is not None:
-            self.launch(plan).results()
-            self._packer.forget()
-        return plan is not None
+        if plan is None:
+            log_late_kernels()
+            return False
+        self.launch(plan).results()
+        self._packer.forget()
+        return True
 
     def launch(self, plan: StepPlan, progress: Progress = no_progress) -> Pending:
         """Send the step to the device and return; `results` of what it returns waits for it."""

@@ -9,20 +9,17 @@ from collections.abc import Sequence
 
 import torch
 
-from pagefleet_engine.runner.cuda.attention import AttentionStep
+from pagefleet_engine.runner.cuda.attention import AttentionStep, LayersAttention
 from pagefleet_engine.runner.cuda.decoder import CudaDecoder, StepRows
 
 SMALLEST_ROWS = 32
-STEPS = ((0, 128), (2048, 256), (4096, 512))
+STEPS = ((0, 32), (256, 128), (2048, 256), (4096, 512))
 """From so many rows on the captured numbers lie so far apart: padding costs at most a sixteenth beyond 2,048 rows."""
 
 
 def row_counts(max_rows: int) -> tuple[int, ...]:
     """The numbers of rows to capture, ascending; the largest is `max_rows`."""
-    counts, rows = {max_rows}, SMALLEST_ROWS
-    while rows < min(STEPS[0][1], max_rows):
-        counts.add(rows)
-        rows *= 2
+    counts = {max_rows}
     ends = [first for first, _ in STEPS[1:]] + [max_rows]
     for (first, step), end in zip(STEPS, ends, strict=True):
         counts |= set(range(first + step, min(end, max_rows) + 1, step))
@@ -91,10 +88,11 @@ class SegmentGraphs:
         residual, qkv = self._residual[:count], self._qkv[:count]
         joined = decoder.sums_in_products(count)
         into = None if joined else self._attended[:count]
+        layers = LayersAttention(decoder.attention, qkv, attention, into)
         with decoder.attention.backends(attention):
             for index, graph in enumerate(self._graphs[count]):
                 graph.replay()
-                attended = decoder.attend(index, qkv, attention, out=into)
+                attended = layers.attend(decoder.memory[index], decoder.config.attention[index].window)
                 if joined and index + 1 < decoder.config.layers:
                     decoder.join(index, attended, residual[: len(attended)])
         return decoder.finish(attended, residual[: len(attended)], kept)
