@@ -16,7 +16,7 @@ from bench.engine.stages import EAGER, NO_GRAPHS, Stage
 from bench.engine.texts import ids_by_text
 from bench.engine.workloads import SCALES, Scale
 from pagefleet_api.launch import Launch
-from pagefleet_engine.core.run import ITL_GOAL_CUDA_MS
+from pagefleet_engine.core.run import itl_goal_ms
 from pagefleet_engine.models.config_files import read_config
 from pagefleet_engine.models.source import resolve
 
@@ -73,7 +73,7 @@ class Bench:
         run |= {"device": self._launch.device, "flags": " ".join(settings.flags), "command": settings.command}
         self.results = Results(
             settings.results,
-            {**run, **said, "gpus": self._launch.tensor_parallel_size, "itl_goal_ms": _itl_goal_ms(self._launch)},
+            {**run, **said, "gpus": self._launch.tensor_parallel_size, "itl_goal_ms": itl_goal_ms(self._launch, self._launch.device)},
         )
         self._serving = Serving(
             launch=self._limited(settings.sizes.online_model_len),
@@ -135,11 +135,6 @@ class Bench:
         ours, eager = steps["decode-b1"], steps[EAGER]
         detail = {"inputs": "batch 1, same context", "graphs_ms": ours, "eager_ms": eager}
         return Measured(100 * (1 - ours / eager), "percent", None, {**detail, "plain_ms": steps.get(NO_GRAPHS)})
-
-
-def _itl_goal_ms(launch: Launch) -> float | None:
-    """The goal for the time between two tokens that this launch has, by a flag or by its device."""
-    return launch.itl_goal_ms or (None if launch.device == "cpu" else ITL_GOAL_CUDA_MS)
 
 
 def _launch(settings: Settings, uri: str, has_gpu: bool) -> Launch:

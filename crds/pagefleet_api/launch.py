@@ -91,9 +91,9 @@ class Launch:
     )
     itl_goal_ms: int | None = _flag(
         "time between two tokens of an answer that prompts of others may stretch it to: more gives prompts more of "
-        "each step; default: 55 on a GPU, none on a CPU",
+        "each step; 0 sets none; default: 50 on a GPU, none on a CPU",
         None,
-        type=_positive,
+        type=_not_negative,
     )
     num_kv_blocks: int | None = _flag(
         "KV cache size in blocks of 16 tokens; before --kv-cache-bytes", None, type=_positive

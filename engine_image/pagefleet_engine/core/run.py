@@ -25,9 +25,9 @@ from pagefleet_engine.wire import CoreFailed, CoreReady, StepReport, Submit
 
 PROCESS_TITLE = "pagefleet-engine: core"
 BATCHED_TOKENS_CUDA, BATCHED_TOKENS_CPU = 8192, 512
-ITL_GOAL_CUDA_MS = 55
+ITL_GOAL_CUDA_MS = 50
 """At 256 clients with prompts of 1,024 tokens and answers of 128 on an H200, less would let prompts wait: in a step
-of 55 ms fit about 215 decodes and the prompt tokens that make up for those who finish."""
+of 50 ms fit about 215 decodes and the prompt tokens that make up for those who finish."""
 FIRST_PROMPT_TOKENS = 4
 FIRST_ANSWER_TOKENS = 2
 _PR_SET_PDEATHSIG = 1
@@ -130,8 +130,15 @@ def batched_tokens(launch: Launch, device: str) -> int:
 
 def pace(launch: Launch, device: str) -> Pace | None:
     """What holds steps to the goal for the time between two tokens: the launch's, else what suits the device."""
-    goal_ms = launch.itl_goal_ms or (None if device == "cpu" else ITL_GOAL_CUDA_MS)
+    goal_ms = itl_goal_ms(launch, device)
     return None if goal_ms is None else Pace(goal_ms / 1000)
+
+
+def itl_goal_ms(launch: Launch, device: str) -> int | None:
+    """Milliseconds between two tokens: what the launch says (0: no goal), else what suits the device."""
+    if launch.itl_goal_ms is None:
+        return None if device == "cpu" else ITL_GOAL_CUDA_MS
+    return launch.itl_goal_ms or None
 
 
 def make_first_tokens(runner: Runner, capacity: Capacity) -> None:

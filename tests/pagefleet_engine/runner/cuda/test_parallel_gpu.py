@@ -42,8 +42,8 @@ def test_two_gpus_give_one_gpus_greedy_answers(tmp_path: Path) -> None:
     one = load_runner(launch).runner
     two = load_runner(Launch.parse([*launch.argv(), "--tensor-parallel-size", "2"])).runner
     for interleaved in (False, True):
+        expected = greedy(one, interleaved=interleaved, top_logprobs=2)
         for top_logprobs in (2, None):
-            expected = greedy(one, interleaved=interleaved, top_logprobs=2)
             found = greedy(two, interleaved=interleaved, top_logprobs=top_logprobs)
             for left, right in zip(expected, found, strict=True):
                 _require_alike(left, right)
