@@ -73,7 +73,12 @@ class Bench:
         run |= {"device": self._launch.device, "flags": " ".join(settings.flags), "command": settings.command}
         self.results = Results(
             settings.results,
-            {**run, **said, "gpus": self._launch.tensor_parallel_size, "itl_goal_ms": itl_goal_ms(self._launch, self._launch.device)},
+            {
+                **run,
+                **said,
+                "gpus": self._launch.tensor_parallel_size,
+                "itl_goal_ms": itl_goal_ms(self._launch, self._launch.device),
+            },
         )
         self._serving = Serving(
             launch=self._limited(settings.sizes.online_model_len),

@@ -97,7 +97,14 @@ def test_a_gpu_gets_a_larger_step_unless_told_otherwise(device: str, flags: tupl
 
 @pytest.mark.parametrize(
     ("device", "flags", "goal_ms"),
-    [("cuda:0", (), 50), ("paced", (), 50), ("cpu", (), None), ("cuda:0", ("20",), 20), ("cpu", ("20",), 20)],
+    [
+        ("cuda:0", (), 50),
+        ("paced", (), 50),
+        ("cpu", (), None),
+        ("cuda:0", ("20",), 20),
+        ("cpu", ("20",), 20),
+        ("cuda:0", ("0",), None),
+    ],
 )
 def test_a_gpu_has_a_goal_for_the_time_between_two_tokens(
     device: str, flags: tuple[str, ...], goal_ms: int | None
