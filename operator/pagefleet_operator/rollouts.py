@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from pagefleet_api.service import InferenceService
 from pagefleet_operator import render
-from pagefleet_operator.observed import ChildKey, Now, Observed
+from pagefleet_operator.observed import Body, ChildKey, Now, Observed
 from pagefleet_operator.plan.replicas import ReplicaPlan
 from pagefleet_operator.plan.rollout import rolling_update
 from pagefleet_operator.plan.trial import Baseline, Course, Shape, advance, measured_since, shape
@@ -52,10 +52,12 @@ def choose(
     )
     measured = measured_since(start, observed)
     course = advance(rules, render.template_digest(service, plain), wanted, observed, measured, now)
-    return Rollout(_on_trial(plain, course, shape(course, rolling, rules), observed), course)
+    return Rollout(_on_trial(plain, course, shape(course, rolling, rules), live, observed), course)
 
 
-def _on_trial(plain: render.Choices, course: Course, form: Shape, observed: Observed) -> render.Choices:
+def _on_trial(
+    plain: render.Choices, course: Course, form: Shape, live: Body | None, observed: Observed
+) -> render.Choices:
     return replace(
         plain,
         replicas=plain.replicas + form.extra,
@@ -64,12 +66,18 @@ def _on_trial(plain: render.Choices, course: Course, form: Shape, observed: Obse
         paused=form.paused,
         min_ready_s=form.min_ready_s,
         trial=None if course.trial is None else course.trial.text(),
-        template=None if form.pinned is None else _template(form.pinned, observed),
+        template=None if form.pinned is None else _template(form.pinned, live, observed),
     )
 
 
-def _template(template_hash: str, observed: Observed) -> render.Manifest | None:
-    """The template that a trial was rolled back to, as its ReplicaSet has it; the service's own when that is gone."""
+def _template(template_hash: str, live: Body | None, observed: Observed) -> render.Manifest | None:
+    """The template that a trial was rolled back to, as its ReplicaSet has it.
+
+    Where somebody deleted that, the Deployment stays as it is: it has that template already, and its controller makes
+    the ReplicaSet again.
+    """
     found = (each.template for each in observed.generations if each.template_hash == template_hash)
     kept = next(found, None)
+    if kept is None and live is not None:
+        kept = live["spec"]["template"]
     return None if kept is None else dict(kept)

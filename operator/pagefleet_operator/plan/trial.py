@@ -85,15 +85,20 @@ def advance(
     """The next state of a service's trial.
 
     asked: digest of the template that the service asks for. A trial begins when that changes while pods serve, and
-    ends with the analysis' field, with the last wanted pod, or when no older pod is left to compare with.
+    ends with the analysis' field, with the last wanted pod, or when no older pod is left to compare with. What was
+    taken back stays so, also through a pause, until that changes again.
     """
     live, analysis = observed.deployment, rollout.analysis
-    if live is None or analysis is None or wanted == 0 or live.template is None:
+    if live is None or analysis is None or live.template is None:
         return Course(None)
-    if asked != live.template:
+    trial, changed = live.trial, asked != live.template
+    if trial is not None and not trial.under_way and not changed:
+        return Course(trial)
+    if wanted == 0:
+        return Course(None)
+    if changed:
         return _begin(rollout, analysis, wanted, observed, now)
-    trial = live.trial
-    if trial is None or not trial.under_way or observed.latest is None:
+    if trial is None or observed.latest is None:
         return Course(trial)
     if observed.latest.template_hash == trial.stable:
         return Course(None)  # the change was taken back

@@ -194,6 +194,8 @@ def test_a_new_pod_that_crashes_under_load_is_a_regression() -> None:
 def test_what_was_taken_back_stays_so_until_the_template_changes_or_nobody_asks_for_an_analysis() -> None:
     back = trial(Phase.ROLLED_BACK, reason=Reason.SLO_REGRESSION)
     assert go(seen(*OLD, on=back, revision=1)) == Course(back)
+    assert go(seen(on=back), wanted=0) == Course(back), "a pause is no change"
+    assert go(seen(*OLD, on=trial()), wanted=0) == Course(None)
     assert go(seen(*OLD, on=back), rules=Rollout()) == Course(None)
 
 

@@ -8,7 +8,7 @@ from pagefleet_api import labels
 from pagefleet_api.reasons import Reason
 from pagefleet_api.service import InferenceService
 from pagefleet_operator import render
-from pagefleet_operator.observed import DeploymentView, Generation, Observed
+from pagefleet_operator.observed import ChildKey, DeploymentView, Generation, Observed
 from pagefleet_operator.plan.replicas import ReplicaPlan
 from pagefleet_operator.rollouts import Images, choose
 from pagefleet_operator.trials import Phase, Trial
@@ -72,6 +72,9 @@ def test_what_was_taken_back_stays_at_the_earlier_template_and_remembers_what_wa
     assert "paused" not in found["spec"]
 
 
-def test_without_the_earlier_replica_set_nothing_is_left_to_stay_at() -> None:
-    back = replace(TRIAL, phase=Phase.ROLLED_BACK)
-    assert deployment(service(), seen(digest_of(FIRST), back))["spec"]["template"] == FIRST["spec"]["template"]
+def test_while_the_earlier_replica_set_is_missing_the_deployment_stays_as_it_is() -> None:
+    observed = seen(digest_of(FIRST), replace(TRIAL, phase=Phase.ROLLED_BACK))
+    live = {**FIRST, "spec": {**FIRST["spec"], "template": EARLIER}}
+    kept = deployment(service(), replace(observed, children={ChildKey("Deployment", "s"): live}))
+    assert kept["spec"]["template"] == EARLIER
+    assert deployment(service(), observed)["spec"]["template"] == FIRST["spec"]["template"]
