@@ -122,6 +122,11 @@ class Pod:
         return not (self.terminating or self.finished)
 
     @property
+    def tells(self) -> bool:
+        """Its engine says somewhere what it holds."""
+        return self.place is not None or not self.foreign
+
+    @property
     def leaving(self) -> bool:
         """Out of the Service with nothing left to wait for: its ReplicaSet may take it."""
         return not self.serving and self.deletion_cost is not None and self.deletion_cost <= LEAVING_COST
@@ -219,6 +224,11 @@ class Observed:
     def of_generation(self, template_hash: str) -> list[Pod]:
         """Its pods that are not on their way out."""
         return [pod for pod in self.pods if pod.active and pod.template_hash == template_hash]
+
+    @property
+    def silent(self) -> bool:
+        """A ready pod has not said yet what it holds, and will."""
+        return any(pod.ready and pod.tells and self.sample(pod) is None for pod in self.pods)
 
     def sample(self, pod: Pod) -> Sample | None:
         """The pod's latest good sample, however old; None when it is of a container that runs no more."""

@@ -88,7 +88,7 @@ class Scraper:
 
         latencies: read histograms too, which cost an engine and us a hundred times as much as a sample.
         """
-        wanted = tuple(pod for pod in pods if pod.active and pod.running and _tells(pod))
+        wanted = tuple(pod for pod in pods if pod.active and pod.running and pod.tells)
         watched = self._watched.get(key)
         if watched is None:
             watched = self._watched[key] = _Watched(wanted, interval_s, matters, latencies)
@@ -253,10 +253,6 @@ class Scraper:
                 trust_env=False,
             )
         return self._session
-
-
-def _tells(pod: Pod) -> bool:
-    return pod.place is not None or not pod.foreign
 
 
 async def _body(answer: aiohttp.ClientResponse, limit_bytes: int) -> bytes:

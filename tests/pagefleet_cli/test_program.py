@@ -1,5 +1,8 @@
+import importlib
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +20,14 @@ def test_help_lists_the_commands_and_imports_nothing_heavy() -> None:
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "plan" in ran.stdout
     assert ran.stdout.splitlines()[-1] == "[]", "whoever asks for help waits for none of these"
+
+
+def test_it_is_installed_under_both_names() -> None:
+    scripts = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["scripts"]
+    assert {"pagefleet", "kubectl-pagefleet"} == scripts.keys()
+    for target in scripts.values():
+        module, _, name = target.partition(":")
+        assert getattr(importlib.import_module(module), name) is program.main
 
 
 def test_an_unknown_option_is_a_usage_error(pagefleet: Shell) -> None:

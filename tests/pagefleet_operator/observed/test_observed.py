@@ -390,3 +390,11 @@ def test_times_survive_the_wire() -> None:
 
 def test_a_sample_ages() -> None:
     assert Sample(load(), at(0).monotonic_s).age_s(at(4)) == 4
+
+
+def test_a_pod_is_silent_until_it_has_said_what_it_holds() -> None:
+    pod = Pod(name="p", uid="u", ready=True, running=True)
+    assert Observed(pods=(pod,)).silent
+    assert not Observed(pods=(pod,), samples={"u": Sample(load(), 0)}).silent
+    assert not Observed(pods=(replace(pod, ready=False),)).silent
+    assert not Observed(pods=(replace(pod, foreign=True),)).silent, "nobody knows where its engine tells"
