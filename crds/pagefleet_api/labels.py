@@ -39,8 +39,14 @@ TEMPLATE = "pagefleet.io/template"
 """Annotation on the Deployment: digest of the pod template that the service asks for, rolled out or refused."""
 TRIAL = "pagefleet.io/rollout-trial"
 """Annotation on the Deployment: how far the trial of that template is; absent without one."""
+MODEL = "pagefleet.io/model"
+"""On what downloads a model onto a claim: the model's name in the cache."""
+FETCH = "pagefleet.io/fetch"
+"""On the pods of such a Job: the Job's name."""
 
 CONTAINER = "engine"
+FETCH_CONTAINER = "fetch-model"
+"""The container that downloads a model, in an engine's pod or in a Job's."""
 PORT_NAME = "http"
 SERVICE_PORT = 80
 ENGINE_PORT = 8000

@@ -8,6 +8,7 @@ class ConditionType(StrEnum):
 
     READY = "Ready"
     FITS = "Fits"
+    MODEL_CACHED = "ModelCached"
     SCALING_ACTIVE = "ScalingActive"
     ABLE_TO_SCALE = "AbleToScale"
     SCALING_LIMITED = "ScalingLimited"
@@ -24,6 +25,8 @@ class Reason(StrEnum):
     STARTING = "Starting"
     UNSCHEDULABLE = "Unschedulable"
     IMAGE_PULL_FAILED = "ImagePullFailed"
+    MODEL_FETCH_FAILED = "ModelFetchFailed"
+    MODEL_NOT_CACHED = "ModelNotCached"
     CONFIG_MISSING = "ConfigMissing"
     MOUNT_FAILED = "MountFailed"
     CRASH_LOOP = "CrashLoop"
@@ -37,6 +40,9 @@ class Reason(StrEnum):
     ADMISSION_DENIED = "AdmissionDenied"
     SERVICE_ACCOUNT_MISSING = "ServiceAccountMissing"
     NAME_CONFLICT = "NameConflict"
+    # ModelCached
+    CACHED = "Cached"
+    FETCHING = "Fetching"
     # Reconciling, Stalled
     ROLLING_OUT = "RollingOut"
     SCALING = "Scaling"

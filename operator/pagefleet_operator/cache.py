@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pagefleet_api import labels
-from pagefleet_operator.kinds import CHILDREN, DEPLOYMENT, POD, REPLICA_SET, WATCHED
+from pagefleet_operator.kinds import CHILDREN, DEPLOYMENT, JOB, POD, REPLICA_SET, WATCHED
 from pagefleet_operator.observed import Body, ChildKey, Generation, Pod
 
 _REMEMBERED_GONE = 10_000
+_OF_JOB = "job/"
+"""Before the Job's name, where its pods are found: no object's name has a slash."""
 
 
 _READ: Mapping[str, Callable[[Body], Any]] = {POD.name: Pod.from_object, REPLICA_SET.name: Generation.from_object}
@@ -96,10 +98,16 @@ class WatchCache:
         """Every InferenceService."""
         return [ServiceKey(entry.place.namespace, entry.name) for entry in self._entries[labels.KIND].values()]
 
-    def owner(self, kind: str, uid: str) -> ServiceKey | None:
-        """The InferenceService that a known object belongs to; None when there is none."""
+    def owners(self, kind: str, uid: str) -> tuple[ServiceKey, ...]:
+        """The InferenceServices that a known object belongs to: a Job and its pods may belong to several."""
         entry = self._entries[kind].get(uid)
-        return None if entry is None else self._service_at(entry.place)
+        if entry is None:
+            return ()
+        job = entry.value if kind == JOB.name else self._job_at(entry.place)
+        if job is not None:
+            return self._owners_of(job)
+        found = self._service_at(entry.place)
+        return () if found is None else (found,)
 
     def service(self, key: ServiceKey) -> Body | None:
         """The InferenceService as the API server gave it."""
@@ -108,6 +116,19 @@ class WatchCache:
             if entry.name == key.name:
                 return dict(entry.value)
         return None
+
+    def services_of(self, namespace: str) -> list[Body]:
+        """Every InferenceService of a namespace as the API server gave it."""
+        return [e.value for e in self._entries[labels.KIND].values() if e.place.namespace == namespace]
+
+    def jobs(self, namespace: str) -> list[Body]:
+        """Every Job of ours in a namespace."""
+        return [e.value for e in self._entries[JOB.name].values() if e.place.namespace == namespace]
+
+    def fetch_pods(self, namespace: str, job: str) -> tuple[Pod, ...]:
+        """Pods of one of those Jobs."""
+        uids = self._places[POD.name].get(_Place(namespace, f"{_OF_JOB}{job}"), set())
+        return tuple(self._entries[POD.name][uid].value for uid in uids)
 
     def children(self, key: ServiceKey) -> Mapping[ChildKey, Body]:
         """Live objects that carry our label and have the name of this service's children."""
@@ -134,6 +155,18 @@ class WatchCache:
             return ServiceKey(place.namespace, self._entries[labels.KIND][uid].name)
         return None
 
+    def _job_at(self, place: _Place) -> Body | None:
+        """The Job whose pods are at that place."""
+        if not place.child_name.startswith(_OF_JOB):
+            return None
+        uids = self._places[JOB.name].get(_Place(place.namespace, place.child_name.removeprefix(_OF_JOB)), set())
+        return next((self._entries[JOB.name][uid].value for uid in uids), None)
+
+    def _owners_of(self, body: Body) -> tuple[ServiceKey, ...]:
+        references = body["metadata"].get("ownerReferences") or ()
+        found = (self._entries[labels.KIND].get(reference["uid"]) for reference in references)
+        return tuple(ServiceKey(entry.place.namespace, entry.name) for entry in found if entry is not None)
+
     def _remove(self, kind: str, uid: str) -> None:
         entry = self._entries[kind].pop(uid, None)
         if entry is None:
@@ -149,7 +182,9 @@ def _place(kind: str, meta: Mapping[str, Any]) -> _Place:
     if kind == labels.KIND:
         return _Place(meta["namespace"], labels.child_name(meta["name"]))
     if kind in _READ:
-        return _Place(meta["namespace"], (meta.get("labels") or {}).get(labels.SERVICE, ""))
+        given = meta.get("labels") or {}
+        of_job = f"{_OF_JOB}{given[labels.FETCH]}" if labels.FETCH in given else ""
+        return _Place(meta["namespace"], given.get(labels.SERVICE, of_job))
     return _Place(meta["namespace"], meta["name"])
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import os
 import time
@@ -26,7 +25,7 @@ from pagefleet_operator.api_errors import Unavailable as Unavailable
 from pagefleet_operator.api_errors import answer_error
 from pagefleet_operator.kinds import CHILDREN, EVENT, INFERENCE_SERVICE, LEASE, POD, Kind
 from pagefleet_operator.metrics import Metrics, Operator
-from pagefleet_operator.news import News
+from pagefleet_operator.news import News, event_body
 from pagefleet_operator.ownership import selector
 from pagefleet_operator.settings import Settings
 
@@ -40,7 +39,6 @@ _JSON = "application/json"
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _OURS = (("fieldManager", labels.FIELD_MANAGER),)
 _FORCED = (*_OURS, ("force", "true"))
-_NOTE_LIMIT = 1024
 
 
 async def connect() -> Connection:
@@ -96,6 +94,17 @@ class Cluster:
         path = kind.path(meta["namespace"], meta["name"])
         return await self._write("PATCH", kind, path, manifest, content_type=_APPLY, query=_FORCED)
 
+    async def create(self, kind: Kind, manifest: Mapping[str, Any]) -> Body:
+        """Create an object that is never changed afterwards. Outdated when there is one of that name already."""
+        return await self._write("POST", kind, kind.path(manifest["metadata"]["namespace"]), manifest, query=_OURS)
+
+    async def give_owners(self, kind: Kind, live: Mapping[str, Any], owners: Sequence[Mapping[str, Any]]) -> Body:
+        """Set an object's owners. Outdated when it is not as `live` any more."""
+        meta = live["metadata"]
+        change = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"], "ownerReferences": list(owners)}
+        path = kind.path(meta["namespace"], meta["name"])
+        return await self._write("PATCH", kind, path, {"metadata": change}, content_type=_MERGE, query=_OURS)
+
     async def delete(self, kind: Kind, live: Mapping[str, Any]) -> None:
         """Delete a child and what it owns. Outdated when it is not as `live` any more, NotFound when it is gone."""
         meta = live["metadata"]
@@ -134,27 +143,12 @@ class Cluster:
 
     async def post_event(self, namespace: str, name: str, uid: str, news: News) -> None:
         """Put an Event on an InferenceService; the same words within the same minute are one Event."""
-        now = datetime.now(UTC)
-        words = f"{uid} {news.reason} {news.message} {now:%Y%m%d%H%M}"
-        digest = hashlib.sha256(words.encode()).hexdigest()[:16]
+        event = event_body(namespace, name, uid, news, datetime.now(UTC))
         body = {
+            **event,
             "apiVersion": EVENT.api_version,
             "kind": EVENT.name,
-            "metadata": {"name": f"{name[:200].rstrip('-.')}.{digest}", "namespace": namespace},
-            "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-            "reportingController": f"{labels.GROUP}/operator",
             "reportingInstance": self._settings.identity[:128],
-            "action": "Reconcile",
-            "reason": news.reason,
-            "type": "Warning" if news.warning else "Normal",
-            "note": news.message[:_NOTE_LIMIT],
-            "regarding": {
-                "apiVersion": labels.API_VERSION,
-                "kind": labels.KIND,
-                "namespace": namespace,
-                "name": name,
-                "uid": uid,
-            },
         }
         with contextlib.suppress(Outdated):
             await self._write("POST", EVENT, EVENT.path(namespace), body)

@@ -25,6 +25,7 @@ SERVICE = Kind("Service", "v1", "services")
 SERVICE_ACCOUNT = Kind("ServiceAccount", "v1", "serviceaccounts")
 DISRUPTION_BUDGET = Kind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets")
 REPLICA_SET = Kind("ReplicaSet", "apps/v1", "replicasets")
+JOB = Kind("Job", "batch/v1", "jobs")
 POD = Kind("Pod", "v1", "pods")
 NODE = Kind("Node", "v1", "nodes")
 LEASE = Kind("Lease", "coordination.k8s.io/v1", "leases")
@@ -33,5 +34,5 @@ POD_EVENT = Kind("Event", "v1", "events")
 """Only under this version can Events be chosen by the object that they are about."""
 CHILDREN = {kind.name: kind for kind in (SERVICE_ACCOUNT, SERVICE, DISRUPTION_BUDGET, DEPLOYMENT)}
 """What a service may own, by kind: written when the spec asks for it, removed when it no longer does."""
-WATCHED = {kind.name: kind for kind in (INFERENCE_SERVICE, *CHILDREN.values(), REPLICA_SET, POD)}
+WATCHED = {kind.name: kind for kind in (INFERENCE_SERVICE, *CHILDREN.values(), REPLICA_SET, JOB, POD)}
 """Everything that the watch cache holds, by kind."""

@@ -1,8 +1,10 @@
 """Events on an InferenceService: the value that every decision gives, and which change of a status is one. Pure."""
 
+import hashlib
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from pagefleet_api import labels
 from pagefleet_api.reasons import ConditionType, EventReason, Reason
 from pagefleet_api.status import Condition, Status
 
@@ -19,6 +21,7 @@ _QUIET = frozenset({Reason.STARTING, Reason.PAUSED})
 """Reasons of a service that is on its way, or does what it was asked for."""
 _BURST = 20
 _ONE_MORE_S = 300.0
+_NOTE_LIMIT = 1024
 
 
 class Ration(NamedTuple):
@@ -47,6 +50,28 @@ class News(NamedTuple):
     def warning(self) -> bool:
         """Somebody should look at it."""
         return self.reason in _WARNINGS
+
+
+def event_body(namespace: str, name: str, uid: str, news: News, now: datetime) -> dict[str, Any]:
+    """The Event's fields; the same words within the same minute have the same name."""
+    words = f"{uid} {news.reason} {news.message} {now:%Y%m%d%H%M}"
+    digest = hashlib.sha256(words.encode()).hexdigest()[:16]
+    return {
+        "metadata": {"name": f"{name[:200].rstrip('-.')}.{digest}", "namespace": namespace},
+        "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "reportingController": f"{labels.GROUP}/operator",
+        "action": "Reconcile",
+        "reason": news.reason,
+        "type": "Warning" if news.warning else "Normal",
+        "note": news.message[:_NOTE_LIMIT],
+        "regarding": {
+            "apiVersion": labels.API_VERSION,
+            "kind": labels.KIND,
+            "namespace": namespace,
+            "name": name,
+            "uid": uid,
+        },
+    }
 
 
 def turn(before: Status, after: Status) -> News | None:

@@ -241,9 +241,12 @@ class Observed:
         return found if found is not None and pod.running and found.restarts == pod.restarts else None
 
 
+_TOLD_OF = (labels.CONTAINER, labels.FETCH_CONTAINER)
+
+
 def _engine_container(status: Body) -> Body:
     for container in status.get("containerStatuses") or ():
-        if container.get("name") == labels.CONTAINER:
+        if container.get("name") in _TOLD_OF:
             return dict(container)
     return {}
 

@@ -17,6 +17,7 @@ from pagefleet_operator.metrics import Metrics, Operator
 from pagefleet_operator.news import News, Ration
 from pagefleet_operator.observed import Body, ChildKey, Observed
 from pagefleet_operator.plan.trial import Baseline, Course
+from pagefleet_operator.prefetching import Held
 from pagefleet_operator.render import made_of
 from pagefleet_operator.starts import StartLog
 
@@ -50,6 +51,7 @@ class Pass:
     outcome: Outcome | None
     course: Course
     judgement: Judgement
+    held: Held
     starts: StartLog = field(default_factory=StartLog)
 
     @property

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from pagefleet_api import labels
 from pagefleet_api.reasons import Reason
 
 _IMAGE_REASONS = frozenset(
@@ -106,7 +107,8 @@ def _container_problem(spec: Body, container: Body) -> PodProblem | None:
     running_again = "running" in state and container.get("started")
     ended = None if running_again else state.get("terminated") or last.get("terminated")
     if ended and (ended.get("exitCode") or reason == "CrashLoopBackOff" or ended.get("reason") == "OOMKilled"):
-        return _crash(ended, int(container.get("restartCount") or 0), _memory_limit(spec, container))
+        crash = _crash(ended, int(container.get("restartCount") or 0), _memory_limit(spec, container))
+        return _of_download(crash) if container.get("name") == labels.FETCH_CONTAINER else crash
     if reason and names_missing_key(message):
         return PodProblem(Reason.CONFIG_MISSING, message)
     if reason and reason not in _NORMAL_WAITS:
@@ -129,6 +131,13 @@ def _crash(ended: Body, restarts: int, memory_limit: str | None) -> PodProblem:
         past = f"passed its memory limit of {memory_limit}" if memory_limit else "its node ran out of memory"
         return PodProblem(Reason.OUT_OF_MEMORY, f"{past}; {tail}", moment)
     return PodProblem(Reason.CRASH_LOOP, tail, moment)
+
+
+def _of_download(crash: PodProblem) -> PodProblem:
+    """The engine did not crash: it has not begun, as its model could not be downloaded."""
+    failed = crash.reason is Reason.CRASH_LOOP
+    words = f"the model cannot be downloaded: {crash.message}"
+    return PodProblem(Reason.MODEL_FETCH_FAILED, words, crash.since) if failed else crash
 
 
 def _exit(code: int) -> str:
@@ -206,6 +215,9 @@ def _pod_wide(spec: Body, status: Body, container: Body) -> PodProblem:
         return PodProblem(Reason.STARTING, "waits for the scheduler")
     if "running" not in (container.get("state") or {}):
         preparing = [one["name"] for one in status.get("initContainerStatuses") or () if _works(one)]
+        if labels.FETCH_CONTAINER in preparing:
+            where = f"the log of the container {labels.FETCH_CONTAINER} tells how far"
+            return PodProblem(Reason.STARTING, f"the model is being downloaded: {where}")
         if preparing:
             return PodProblem(Reason.STARTING, f"the init container {preparing[0]} runs")
         return PodProblem(Reason.STARTING, "the container is being created")

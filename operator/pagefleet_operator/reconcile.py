@@ -32,6 +32,7 @@ from pagefleet_operator.passes import (
 from pagefleet_operator.plan.convergence import plan_children, without_pods
 from pagefleet_operator.plan.replicas import plan_replicas
 from pagefleet_operator.plan.trial import baseline, on_trial
+from pagefleet_operator.prefetching import Prefetching
 from pagefleet_operator.rollouts import Images, choose
 from pagefleet_operator.scaling import sample_max_age_s, scale
 from pagefleet_operator.scraper import Scraper
@@ -64,6 +65,7 @@ class Reconciler:
         self._settings, self._cache, self._cluster = settings, cache, cluster
         self._scraper, self._metrics, self._look_again = scraper, metrics, look_again
         self._executor = Executor(cluster, scraper, cache, metrics)
+        self._prefetching = Prefetching(cluster, cache, settings.fetch_image)
         self._inquiry = Inquiry(cluster, everywhere=not settings.namespaces)
         self._images = Images(settings.engine_image, settings.fetch_image)
         self._fitting = Fitting(cluster, lambda key: look_again(key, 0), everywhere=not settings.namespaces)
@@ -164,14 +166,14 @@ class Reconciler:
             sample_max_age_s=sample_max_age_s(service),
         )
         kept.start = baseline(kept.start, observed) if on_trial(observed) else {}
-        rollout = choose(service, observed, wanted, replicas, now, images=self._images, start=kept.start)
-        choices = replace(rollout.choices, owner=self._settings.owner)
-        children = plan_children(render.manifests(service, choices), observed.children)
+        held = self._prefetching.plan(service, observed.children.get(ChildKey("Deployment", service.child_name)))
+        rollout = choose(held.service, observed, wanted, replicas, now, images=self._images, start=kept.start)
+        choices = replace(rollout.choices, owner=self._settings.owner, replicas=held.pods(rollout.choices.replicas))
+        children = plan_children(render.manifests(held.service, choices), observed.children)
         children = without_pods(children) if judgement.holds_back else children
         self._remember(key, kept, outcome, wanted)
-        return Pass(
-            Steps(service, observed, replicas, children), wanted, outcome, rollout.course, judgement, kept.starts
-        )
+        steps = Steps(service, observed, replicas, children)
+        return Pass(steps, wanted, outcome, rollout.course, judgement, held, kept.starts)
 
     def _recall(self, key: ServiceKey, service: InferenceService) -> Recollection:
         if key not in self._kept:
@@ -198,6 +200,7 @@ class Reconciler:
     async def _execute(self, key: ServiceKey, decided: Pass) -> Done:
         self._sample(key, decided)
         try:
+            await self._prefetching.carry_out(decided.held)
             hindrances = await self._executor.execute(decided.steps)
         except api.Refused as error:
             log.warning("write_refused", extra={"service": str(key), "error": str(error)})
@@ -257,10 +260,11 @@ class Reconciler:
             now,
             conflicts=done.hindrances.conflicts,
             waits=done.hindrances.waits,
-            apply_error=None if done.refusal is None else str(done.refusal),
+            apply_error=decided.held.refused if done.refusal is None else str(done.refusal),
             judgement=decided.judgement,
             starts=decided.starts,
             warnings=render.warnings(service),
+            prefetch=decided.held.prefetch,
         )
         await self._write_status(body["metadata"], previous, status, now)
 

@@ -168,10 +168,10 @@ class Watch:
         known = self._cache.uids(kind, namespace)  # before the listing: what comes later must not look gone
         live = await self._live(kind, namespace)
         for uid in known - live if live is not None else ():
-            owner = self._cache.owner(kind, uid)
+            owners = self._cache.owners(kind, uid)
             self._cache.drop(kind, uid)
             log.info("unnoticed_deletion", extra={"kind": kind, "uid": uid})
-            if owner is not None:
+            for owner in owners:
                 self._queue.add(owner)
 
     def registry(self, login: Login) -> kopf.OperatorRegistry:
@@ -199,20 +199,19 @@ class Watch:
     def noticed(self, kind: str, change: str | None, body: Mapping[str, Any]) -> None:
         """The server told of an object; `change` is None in a listing."""
         meta = body["metadata"]
-        uid, before, owner = meta["uid"], self._cache.generation(meta["uid"]), self._cache.owner(kind, meta["uid"])
+        uid, before, owners = meta["uid"], self._cache.generation(meta["uid"]), self._cache.owners(kind, meta["uid"])
         if change == "DELETED":
             self._cache.drop(kind, uid, body)
         else:
             self._cache.put(kind, dict(body))
-            owner = self._cache.owner(kind, uid)
+            owners = self._cache.owners(kind, uid)
         scope = meta["namespace"] if meta["namespace"] in self._relisted else None
         if change is None and scope in self._known:
             self._relisted[scope].add(kind)
             self.streams.stir()
-        if owner is None:
-            return
         wanted_changed = kind == labels.KIND and (change == "DELETED" or before != meta.get("generation"))
-        (self._queue.add if wanted_changed else self._queue.nudge)(owner)
+        for owner in owners:
+            (self._queue.add if wanted_changed else self._queue.nudge)(owner)
 
 
 async def _until_one_ends(tasks: Collection["asyncio.Task[Any]"]) -> None:

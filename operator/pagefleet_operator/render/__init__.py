@@ -3,17 +3,28 @@
 from pagefleet_operator.render.manifests import (
     Choices,
     Manifest,
+    is_rendered_for,
+    last_rolled_out,
     made_of,
     manifests,
     pinned_fetch_image,
     pinned_image,
     template_digest,
 )
+from pagefleet_operator.render.model import folders_on, has_image_volume
 from pagefleet_operator.render.pod import warnings
+from pagefleet_operator.render.prefetch import fetch_job, job_digest, job_name
 
 __all__ = [
     "Choices",
     "Manifest",
+    "fetch_job",
+    "folders_on",
+    "has_image_volume",
+    "is_rendered_for",
+    "job_digest",
+    "job_name",
+    "last_rolled_out",
     "made_of",
     "manifests",
     "pinned_fetch_image",

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from pagefleet_api import labels
 from pagefleet_api.model_source import ModelSource
 
 Part = dict[str, Any]
@@ -11,7 +12,6 @@ _ERROR_FILE = "/dev/termination-log"
 
 
 def fetch_container(
-    name: str,
     image: str,
     model: ModelSource,
     *,
@@ -27,7 +27,7 @@ def fetch_container(
     revision = [] if model.revision is None else ["--revision", model.revision]
     secret = [] if model.secret_ref is None else [{"secretRef": {"name": model.secret_ref.name}}]
     return {
-        "name": name,
+        "name": labels.FETCH_CONTAINER,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-m", "pagefleet_fetch"],

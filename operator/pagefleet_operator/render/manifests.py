@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from pagefleet_api import labels
-from pagefleet_api.service import InferenceService
+from pagefleet_api.service import InferenceService, Spec
 from pagefleet_operator.ownership import Owner
 from pagefleet_operator.render import pod
 from pagefleet_operator.render.model import fetches_in_pod
@@ -22,6 +24,9 @@ ENGINE_IMAGE = "pagefleet.io/engine-image"
 """Annotation on the Deployment: the image it was rendered with; it stays while the digest does."""
 FETCH_IMAGE = "pagefleet.io/fetch-image"
 """The same for the image that downloads the model in each pod."""
+PODS_SPEC = "pagefleet.io/pods-spec"
+"""Annotation on the Deployment: what the user said about the pods when they were rolled out last, as JSON."""
+_PODS = {"model", "engine", "resources", "drain", "pod_template"}
 _DIGEST_LENGTH = 16
 _BUDGET_FROM = 2
 """Wanted pods from which on there is a budget: one that keeps the only pod would hold its node for ever."""
@@ -115,6 +120,7 @@ def deployment(service: InferenceService, choices: Choices) -> Manifest:
     annotations = {
         GENERATION: str(service.generation),
         ENGINE_DIGEST: engine_digest(service),
+        PODS_SPEC: service.spec.model_dump_json(include=_PODS, exclude_none=True, exclude_unset=True, by_alias=True),
         ENGINE_IMAGE: choices.image,
         **({FETCH_IMAGE: choices.fetch_image} if fetches_in_pod(service.spec.model) else {}),
         labels.TEMPLATE: template_digest(service, choices),
@@ -179,6 +185,25 @@ def made_of(service: InferenceService, live: Mapping[str, Any] | None) -> bool:
     return bool(notes.get(ENGINE_DIGEST) == engine_digest(service))
 
 
+def is_rendered_for(service: InferenceService, live: Mapping[str, Any] | None) -> bool:
+    """Whether the live Deployment is of the service's latest generation."""
+    notes = ((live or {}).get("metadata") or {}).get("annotations") or {}
+    return bool(notes.get(GENERATION) == str(service.generation))
+
+
+def last_rolled_out(service: InferenceService, live: Mapping[str, Any] | None) -> InferenceService | None:
+    """The service with the pods of its live Deployment; None when that does not tell, or they have its model."""
+    text = (((live or {}).get("metadata") or {}).get("annotations") or {}).get(PODS_SPEC, "")
+    try:
+        before = Spec.model_validate_json(text)
+    except ValidationError:
+        return None
+    if before.model == service.spec.model:
+        return None
+    pods = {name: getattr(before, name) for name in _PODS}
+    return service.model_copy(update={"spec": service.spec.model_copy(update=pods)})
+
+
 def engine_digest(service: InferenceService) -> str:
     """A digest of what the user says about the pods: model, engine, resources and drain.
 
@@ -186,8 +211,7 @@ def engine_digest(service: InferenceService) -> str:
     change it. Replicas, autoscaling and roll-out are not in it either: scaling a service after the operator was
     upgraded must not roll its pods to the operator's new default image.
     """
-    pods = {"model", "engine", "resources", "drain", "pod_template"}
-    parts = service.spec.model_dump_json(include=pods, exclude_none=True, exclude_unset=True)
+    parts = service.spec.model_dump_json(include=_PODS, exclude_none=True, exclude_unset=True)
     return hashlib.sha256(parts.encode()).hexdigest()[:_DIGEST_LENGTH]
 
 

@@ -1,5 +1,6 @@
 """Where a pod's engine finds its model, and what the pod needs for it to be there."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,6 @@ Part = dict[str, Any]
 
 MODELS = "/models"
 """Where models are mounted, read-only for the engine."""
-FETCH_CONTAINER = "fetch-model"
 _VOLUME = "models"
 _FILE = "file://"
 
@@ -66,11 +66,25 @@ def warnings(model: ModelSource) -> tuple[str, ...]:
     )
 
 
+def has_image_volume(deployment: Mapping[str, Any]) -> bool:
+    """Whether a live Deployment's pods mount the model from an image."""
+    volumes = deployment["spec"]["template"]["spec"].get("volumes") or ()
+    return any(volume["name"] == _VOLUME and volume.get("image") for volume in volumes)
+
+
+def folders_on(model: ModelSource, claim: str) -> set[str]:
+    """Folders at the top of a claim that a service with this model reads."""
+    scheme, rest = model.location
+    name, _, folder = rest.partition("/")
+    if scheme == "pvc":
+        return {folder.partition("/")[0]} if name == claim else set()
+    return {model.key} if model.cache.pvc == claim else set()
+
+
 def _fetched(spec: Spec, image: str) -> ModelPlace:
     place = _mounted({"emptyDir": {}}, _within(spec.model))
     resources = {"requests": dict(spec.resources.requests), "limits": dict(spec.resources.limits)}
     container = fetch_container(
-        FETCH_CONTAINER,
         image,
         spec.model,
         mounts=({"name": _VOLUME, "mountPath": MODELS}, {"name": "tmp", "mountPath": "/tmp"}),

@@ -13,6 +13,7 @@ from pagefleet_operator.problems import names_missing_key
 _GRAVEST_FIRST = (
     Reason.OUT_OF_MEMORY,
     Reason.CRASH_LOOP,
+    Reason.MODEL_FETCH_FAILED,
     Reason.IMAGE_PULL_FAILED,
     Reason.CONFIG_MISSING,
     Reason.MOUNT_FAILED,

@@ -10,6 +10,7 @@ from pagefleet_operator.autoscaling.values import Outcome, Verdict
 from pagefleet_operator.capacity import UNJUDGED, Judgement
 from pagefleet_operator.observed import Now, Observed
 from pagefleet_operator.plan.convergence import Conflict, Wait
+from pagefleet_operator.plan.prefetch import Prefetch
 from pagefleet_operator.starts import StartLog
 from pagefleet_operator.status.conditions import Scene, dated, verdicts
 
@@ -30,16 +31,16 @@ def service_status(
     warnings: Sequence[str] = (),
     judgement: Judgement = UNJUDGED,
     starts: StartLog | None = None,
+    prefetch: Prefetch | None = None,
 ) -> Status:
     """The status to report.
 
     Give it what is observed after the pass, its own writes included: else it says of the new generation what was
-    true before. `outcome` is None for fixed replicas. `apply_error` is the API server's refusal, if any. Transition
-    times, the history and the last scale time come from `previous`: the last status written, or the one
-    read after a restart; cold starts too, where `starts` has none yet. `warnings` is what the
-    user should know, whatever the state.
+    true before. `outcome` is None for fixed replicas, `apply_error` the API server's refusal. Transition times, the
+    history, the last scale time, and cold starts where `starts` has none yet, come from `previous`. `warnings` is what
+    the user should know, whatever the state, `prefetch` how far a cached model is.
     """
-    scene = Scene(service, observed, wanted, now, outcome, conflicts, waits, apply_error, warnings, judgement)
+    scene = Scene(service, observed, wanted, now, outcome, conflicts, waits, apply_error, warnings, judgement, prefetch)
     selector = labels.selector(service.name)
     return Status(
         observed_generation=service.generation,

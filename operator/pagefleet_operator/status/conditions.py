@@ -11,6 +11,7 @@ from pagefleet_operator.autoscaling.values import Outcome, Verdict
 from pagefleet_operator.capacity import UNJUDGED, Judgement
 from pagefleet_operator.observed import Now, Observed, Pod, format_second
 from pagefleet_operator.plan.convergence import Conflict, Wait
+from pagefleet_operator.plan.prefetch import Prefetch, Stage
 from pagefleet_operator.status.causes import refusal, told
 from pagefleet_operator.trials import Phase, Trial
 
@@ -35,6 +36,7 @@ class Scene:
     warnings: Sequence[str] = ()
     """What the user should know, whatever the state."""
     judgement: Judgement = UNJUDGED
+    prefetch: Prefetch | None = None
 
     @property
     def held_back(self) -> Verdict | None:
@@ -59,6 +61,11 @@ class Scene:
         if len(self.ready) >= self.wanted:
             return self.serving
         return [*self.serving, *(pod for pod in self.observed.pods if _lost(pod) or _failed_lately(pod, self.now))]
+
+    @property
+    def on_its_way(self) -> Prefetch | None:
+        """The download of a model that is not there yet."""
+        return None if self.prefetch is None or self.prefetch.stage is Stage.CACHED else self.prefetch
 
     @property
     def draining(self) -> list[Pod]:
@@ -86,7 +93,17 @@ def verdicts(scene: Scene) -> Found:
         found[ConditionType.RECONCILING] = reconciling
     if scene.judgement.verdict is not None:
         found[ConditionType.FITS] = scene.judgement.verdict
-    return {**found, **_scaling(scene)}
+    return {**found, **_model_cached(scene), **_scaling(scene)}
+
+
+_FETCHES = {Stage.CACHED: Reason.CACHED, Stage.FETCHING: Reason.FETCHING, Stage.FAILING: Reason.MODEL_FETCH_FAILED}
+
+
+def _model_cached(scene: Scene) -> Found:
+    if scene.prefetch is None:
+        return {}
+    stage = scene.prefetch.stage
+    return {ConditionType.MODEL_CACHED: Verdict(stage is Stage.CACHED, _FETCHES[stage], scene.prefetch.message)}
 
 
 def dated(found: Found, generation: int, previous: Sequence[Condition], now: Now) -> tuple[Condition, ...]:
@@ -121,6 +138,10 @@ def _ready(scene: Scene) -> Verdict:
         return Verdict(False, Reason.PAUSED, "spec.replicas is 0")
     if trouble is not None:
         return trouble
+    if scene.on_its_way is not None:
+        failing = scene.on_its_way.stage is Stage.FAILING
+        reason = Reason.MODEL_FETCH_FAILED if failing else Reason.MODEL_NOT_CACHED
+        return Verdict(False, reason, f"pods wait for their model: {scene.on_its_way.message}")
     return Verdict(False, Reason.STARTING, "pods are being created")
 
 
@@ -165,6 +186,8 @@ def _reconciling(scene: Scene) -> Verdict | None:
     trial = scene.observed.deployment and scene.observed.deployment.trial
     if trial and trial.under_way:
         return Verdict(True, Reason.ON_TRIAL, _on_trial(trial))
+    if scene.on_its_way is not None:
+        return Verdict(True, Reason.FETCHING, f"the model comes first: {scene.on_its_way.message}")
     if scene.observed.two_templates:
         return Verdict(True, Reason.ROLLING_OUT, "pods are being replaced by those of the latest template")
     if scene.draining:

@@ -24,6 +24,7 @@ _PREFIXES = {
     "namespaces": "/api/v1",
     "deployments": "/apis/apps/v1",
     "replicasets": "/apis/apps/v1",
+    "jobs": "/apis/batch/v1",
     "poddisruptionbudgets": "/apis/policy/v1",
     "events": "/apis/events.k8s.io/v1",
     "roles": "/apis/rbac.authorization.k8s.io/v1",

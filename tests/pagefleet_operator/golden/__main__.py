@@ -32,9 +32,11 @@ def rendered(example: Path) -> dict[str, str]:
         max_unavailable=0,
         owner=Owner("pagefleet-system", "pagefleet-operator"),
     )
+    cached = service.spec.model.cache.pvc is not None
+    jobs = [render.fetch_job(service, [service], FETCH_IMAGE, ())] if cached else []
     return {
         f"{manifest['kind'].lower()}.yaml": yaml.safe_dump(manifest, sort_keys=False, width=100)
-        for manifest in render.manifests(service, choices)
+        for manifest in (*jobs, *render.manifests(service, choices))
     }
 
 

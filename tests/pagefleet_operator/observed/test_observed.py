@@ -103,6 +103,12 @@ OOM = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
 BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
 
 
+def download(state: dict[str, Any]) -> dict[str, Any]:
+    """The status of a pod whose model is downloaded by an init container in this state."""
+    scheduled = [{"type": "PodScheduled", "status": "True"}]
+    return {"conditions": scheduled, "initContainerStatuses": [{"name": "fetch-model", "state": state}]}
+
+
 @pytest.mark.parametrize(
     ("status", "reason", "message"),
     [
@@ -157,6 +163,21 @@ BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
             engine({"waiting": {"reason": "CreateContainerConfigError", "message": "image will run as root"}}),
             Reason.ENGINE_UNREADY,
             "CreateContainerConfigError: image will run as root",
+        ),
+        (
+            download(CRASH),
+            Reason.MODEL_FETCH_FAILED,
+            "the model cannot be downloaded: exit code 1, 0 restarts: model not found",
+        ),
+        (
+            download({"running": {}}),
+            Reason.STARTING,
+            "the model is being downloaded: the log of the container fetch-model tells how far",
+        ),
+        (
+            download({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}),
+            Reason.OUT_OF_MEMORY,
+            "its node ran out of memory; exit code 137 (SIGKILL), 0 restarts",
         ),
         (
             {"conditions": [{"type": "PodScheduled", "status": "True"}], "initContainerStatuses": [{"state": CRASH}]},

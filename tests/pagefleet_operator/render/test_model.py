@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from pagefleet_api import labels
 from pagefleet_api.launch import Launch
 from pagefleet_api.service import InferenceService
 from pagefleet_operator import render
-from pagefleet_operator.render.model import FETCH_CONTAINER, MODELS, model_place, warnings
+from pagefleet_operator.render.model import MODELS, model_place, warnings
 
 _CHOICES = render.Choices(
     replicas=1, wanted=1, image="engine:1", fetch_image="control:1", max_surge=1, max_unavailable=0
@@ -65,7 +66,7 @@ def test_a_download_runs_before_the_engine_with_its_credentials_and_no_gpu() -> 
     deployment = _deployment(service)
     pod = deployment["spec"]["template"]["spec"]
     (fetch,) = pod["initContainers"]
-    assert (fetch["name"], fetch["image"]) == (FETCH_CONTAINER, "control:1")
+    assert (fetch["name"], fetch["image"]) == (labels.FETCH_CONTAINER, "control:1")
     assert fetch["args"][:3] == ["hf://org/Name", "--into", f"{MODELS}/{service.spec.model.key}"]
     assert fetch["args"][3:5] == ["--revision", "v1"]
     assert fetch["envFrom"] == [{"secretRef": {"name": "hf-token"}}]

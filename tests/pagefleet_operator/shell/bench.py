@@ -1,5 +1,6 @@
 """A reconciler around which everything is in memory: API server, engines, cache."""
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -27,6 +28,7 @@ class Server:
         self.foreign: dict[str, Any] = {}
         self.objects: dict[str, dict[str, Any]] = {}
         self.version = 100
+        self.drops_image_volumes = False
         self.during: Callable[[str], None] = lambda _: None
         """Called with each write while it is under way."""
 
@@ -42,7 +44,19 @@ class Server:
         return {**kept, **body, "metadata": {**meta, "resourceVersion": str(self.version)}}
 
     async def apply(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        return self._write(f"apply {manifest['kind']}", manifest)
+        written = self._write(f"apply {manifest['kind']}", manifest)
+        if self.drops_image_volumes and manifest["kind"] == "Deployment":
+            written = copy.deepcopy(written)
+            pod = written["spec"]["template"]["spec"]
+            pod["volumes"] = [volume for volume in pod["volumes"] if "image" not in volume]
+        return written
+
+    async def create(self, kind: Kind, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        return {"kind": kind.name, **self._write(f"create {kind.name}", manifest)}
+
+    async def give_owners(self, kind: Kind, live: Mapping[str, Any], owners: Any) -> dict[str, Any]:
+        meta = {**live["metadata"], "ownerReferences": list(owners)}
+        return {**live, **self._write(f"own {kind.name}", {"metadata": meta})}
 
     async def delete(self, kind: Kind, live: Mapping[str, Any]) -> None:
         self._write(f"delete {kind.name}", live)

@@ -62,7 +62,7 @@ def test_pods_are_found_by_their_service_label_and_come_by_name() -> None:
     cache.put("Pod", _pod("nobodys", 1, None))
     assert [pod.name for pod in cache.pods(_KEY)] == ["a", "b"]
     assert "uid-nobodys" in cache.uids("Pod")
-    assert cache.owner("Pod", "uid-nobodys") is None
+    assert cache.owners("Pod", "uid-nobodys") == ()
 
 
 def test_a_pod_whose_label_changes_moves() -> None:
@@ -78,8 +78,8 @@ def test_every_child_and_pod_names_its_service_even_one_with_a_long_name() -> No
     cache.put(labels.KIND, _body(long, "u", 1))
     cache.put("Service", _body(labels.child_name(long), "svc", 1))
     cache.put("Pod", _pod("p", 1, labels.child_name(long)))
-    assert cache.owner("Service", "svc") == cache.owner("Pod", "uid-p") == ServiceKey("n", long)
-    assert cache.owner(labels.KIND, "u") == ServiceKey("n", long)
+    assert cache.owners("Service", "svc") == cache.owners("Pod", "uid-p") == (ServiceKey("n", long),)
+    assert cache.owners(labels.KIND, "u") == (ServiceKey("n", long),)
 
 
 def test_a_recreated_service_of_the_same_name_is_the_one_that_is_found() -> None:
@@ -97,7 +97,7 @@ def test_dropping_what_was_never_known_is_harmless() -> None:
     cache = _cache()
     cache.drop("Pod", "nobody")
     assert cache.pods(_KEY) == ()
-    assert cache.owner("Pod", "nobody") is None
+    assert cache.owners("Pod", "nobody") == ()
 
 
 def test_the_memory_of_what_is_gone_is_bounded() -> None:
@@ -119,5 +119,5 @@ def test_templates_are_those_of_the_services_own_deployment_in_the_order_of_thei
         template = {"metadata": {"labels": {"pod-template-hash": name}}}
         cache.put("ReplicaSet", {**_body(name, name, version + 2, **meta), "spec": {"template": template}})
     assert [each.template_hash for each in cache.generations(_KEY)] == ["s-1", "s-2"]
-    assert cache.owner("ReplicaSet", "s-1") == _KEY
+    assert cache.owners("ReplicaSet", "s-1") == (_KEY,)
     assert cache.generations(ServiceKey("n", "other")) == ()

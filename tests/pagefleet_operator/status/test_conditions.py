@@ -16,6 +16,7 @@ from pagefleet_operator.observed import (
     Room,
 )
 from pagefleet_operator.plan.convergence import Conflict, Wait
+from pagefleet_operator.plan.prefetch import Prefetch, Stage
 from pagefleet_operator.trials import Phase, Trial
 from tests.pagefleet_operator.autoscaling.build import SILENT, UNPLACED
 from tests.pagefleet_operator.plan.build import START, drained, observed, pod
@@ -257,3 +258,29 @@ def test_warnings_end_what_ready_says_in_any_state() -> None:
         found = condition(status(seen, 1, warnings=("the template is loose", "no revision")), "Ready")
         assert found is not None
         assert found.message.endswith("; the template is loose; no revision")
+
+
+@pytest.mark.parametrize(
+    ("stage", "cached", "ready"),
+    [
+        (Stage.FETCHING, ("False", "Fetching"), ("False", "ModelNotCached", "pods wait for their model: words")),
+        (
+            Stage.FAILING,
+            ("False", "ModelFetchFailed"),
+            ("False", "ModelFetchFailed", "pods wait for their model: words"),
+        ),
+        (Stage.CACHED, ("True", "Cached"), ("False", "Starting", "pods are being created")),
+    ],
+)
+def test_a_cached_model_is_waited_for(stage: Stage, cached: tuple[str, str], ready: tuple[str, str, str]) -> None:
+    found = status(Observed(), 1, prefetch=Prefetch(stage, "words"))
+    told, is_ready, reconciling = (condition(found, kind) for kind in ("ModelCached", "Ready", "Reconciling"))
+    assert told is not None and is_ready is not None and reconciling is not None
+    assert (told.status, told.reason, told.message) == (*cached, "words")
+    assert (is_ready.status, is_ready.reason, is_ready.message) == ready
+    assert reconciling.reason == ("Scaling" if stage is Stage.CACHED else "Fetching")
+
+
+def test_a_service_that_serves_stays_ready_while_its_next_model_is_on_its_way() -> None:
+    found = condition(status(observed(pod("a")), 1, prefetch=Prefetch(Stage.FAILING, "words")), "Ready")
+    assert found is not None and found.status == "True"

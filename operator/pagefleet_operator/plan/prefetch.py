@@ -1,0 +1,95 @@
+"""Whether a model is on its claim, and what is to be done about it. Pure."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from pagefleet_api.reasons import Reason
+from pagefleet_operator.observed import Body, Pod
+from pagefleet_operator.problems import condition_of
+
+_NOTE = "pagefleet.io/fetch-digest"
+
+
+class Stage(Enum):
+    """How far a model is."""
+
+    CACHED = "cached"
+    FETCHING = "fetching"
+    FAILING = "failing"
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """Give a live Job these owners: another service shares its download."""
+
+    live: Body
+    owners: tuple[Body, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Where the download of a service's model is, in words too, and the writes that bring it on."""
+
+    stage: Stage
+    message: str
+    create: Mapping[str, Any] | None = None
+    own: Own | None = None
+    remove: tuple[Body, ...] = ()
+
+
+def plan_prefetch(
+    wanted: Body, digests: Collection[str], jobs: Sequence[Body], pods: Sequence[Pod], seen: Collection[str]
+) -> Prefetch:
+    """For the Job that a service wants.
+
+    wanted: the Job as it would be made now. digests: its digest as each service that shares it would make it.
+    jobs: live Jobs of the namespace. pods: those of the live Job. seen: uids of the services that we know; a Job that
+    another operator's service owns too is left as it is.
+    """
+    name = wanted["metadata"]["name"]
+    live = next((job for job in jobs if job["metadata"]["name"] == name), None)
+    if live is None:
+        return Prefetch(Stage.FETCHING, f"Job {name} is made, which downloads the model", create=wanted)
+    if live["metadata"].get("deletionTimestamp") is not None:
+        return Prefetch(Stage.FETCHING, f"Job {name} is being removed, then it is made anew")
+    status = live.get("status") or {}
+    if (condition_of(status, "Complete") or {}).get("status") == "True":
+        return Prefetch(Stage.CACHED, f"Job {name} has downloaded it", own=_own(wanted, live))
+    failed = condition_of(status, "Failed") or {}
+    if failed.get("status") == "True":
+        words = f"Job {name} gave up and is made anew: {failed.get('message') or failed.get('reason')}"
+        return Prefetch(Stage.FAILING, words, remove=(live,))
+    if (live["metadata"].get("annotations") or {}).get(_NOTE) not in digests and _owner_uids(live) <= set(seen):
+        return Prefetch(Stage.FETCHING, f"Job {name} is made anew, as the service has changed", remove=(live,))
+    return _under_way(name, _own(wanted, live), pods)
+
+
+def superfluous(uid: str, needed: Collection[str], jobs: Sequence[Body], seen: Collection[str]) -> tuple[Body, ...]:
+    """Jobs that the service with this uid owns and none of its owners needs: those whose name is not in `needed`.
+
+    An owner that we do not know may be another operator's, or gone, which the garbage collector will tell.
+    """
+    mine = (job for job in jobs if uid in _owner_uids(job) and _owner_uids(job) <= set(seen))
+    return tuple(job for job in mine if job["metadata"]["name"] not in needed)
+
+
+def _under_way(name: str, own: Own | None, pods: Sequence[Pod]) -> Prefetch:
+    problems = [pod.problem for pod in pods if pod.active and pod.problem is not None]
+    told = [problem for problem in problems if problem.reason is not Reason.STARTING]
+    look = f"kubectl logs job/{name} tells how far"
+    if told:
+        return Prefetch(Stage.FAILING, f"Job {name}: {told[0].message}", own=own)
+    return Prefetch(Stage.FETCHING, f"Job {name} downloads it; {look}", own=own)
+
+
+def _own(wanted: Body, live: Body) -> Own | None:
+    """The owners that a live Job lacks, beside those that it has."""
+    has = live["metadata"].get("ownerReferences") or ()
+    lacks = [owner for owner in wanted["metadata"]["ownerReferences"] if owner["uid"] not in _owner_uids(live)]
+    return Own(live, (*has, *lacks)) if lacks else None
+
+
+def _owner_uids(job: Body) -> set[str]:
+    return {owner["uid"] for owner in job["metadata"].get("ownerReferences") or ()}

@@ -1,0 +1,118 @@
+"""The Job that downloads a model onto a claim: one for all services of a namespace with that model and claim."""
+
+import hashlib
+import json
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from pagefleet_api import labels
+from pagefleet_api.service import InferenceService
+from pagefleet_operator.render.fetcher import fetch_container
+from pagefleet_operator.render.model import MODELS
+
+Part = dict[str, Any]
+
+FETCH_DIGEST = "pagefleet.io/fetch-digest"
+"""Annotation: digest of how the download is made; while it is not over, another way begins it anew."""
+_USER_ID = 65532
+_TRIES = 1000
+"""Of the pod, some five minutes apart in the end: a token that is put right counts without anybody's help."""
+_RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
+_PLACING = ("nodeSelector", "affinity", "tolerations", "imagePullSecrets")
+"""Of the service's pod template: where its pods can be, the claim can be mounted."""
+_NAME_DIGEST = 6
+
+
+def job_name(service: InferenceService) -> str:
+    """The Job's name, which is the same for every service with this model and claim."""
+    claim = hashlib.sha256((service.spec.model.cache.pvc or "").encode()).hexdigest()[:_NAME_DIGEST]
+    return f"fetch-{service.spec.model.key}-{claim}"
+
+
+def job_digest(service: InferenceService) -> str:
+    """What of the service makes another download: credentials, limit, place."""
+    model = service.spec.model
+    parts = [model.secret_ref and model.secret_ref.name, model.cache.limit, _placing(service)]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def owners(users: Sequence[InferenceService]) -> list[Part]:
+    """References to every service that wants the model: the Job goes with the last of them."""
+    by_name = sorted(users, key=lambda user: user.name)
+    return [
+        {"apiVersion": labels.API_VERSION, "kind": labels.KIND, "name": user.name, "uid": user.uid} for user in by_name
+    ]
+
+
+def fetch_job(
+    service: InferenceService, users: Sequence[InferenceService], image: str, in_use: Collection[str]
+) -> Part:
+    """The Job as `service` would have it, owned by all its `users`.
+
+    in_use: names of models on the claim that stay, whatever the limit.
+    """
+    model, name = service.spec.model, job_name(service)
+    marks = {labels.MANAGED_BY: labels.FIELD_MANAGER, labels.NAME: "pagefleet-fetch", labels.MODEL: model.key}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "namespace": service.namespace,
+            "labels": marks,
+            "annotations": {FETCH_DIGEST: job_digest(service)},
+            "ownerReferences": owners(users),
+        },
+        "spec": {
+            "backoffLimit": _TRIES,
+            "template": {
+                "metadata": {"labels": {**marks, labels.FETCH: name}},
+                "spec": _pod(service, image, in_use),
+            },
+        },
+    }
+
+
+def _pod(service: InferenceService, image: str, in_use: Collection[str]) -> Part:
+    model = service.spec.model
+    mounts = ({"name": "models", "mountPath": MODELS}, {"name": "tmp", "mountPath": "/tmp"})
+    container = fetch_container(
+        image,
+        model,
+        mounts=mounts,
+        folder=f"{MODELS}/{model.key}",
+        resources=_RESOURCES,
+        flags=_limit_flags(service, in_use),
+    )
+    return {
+        "restartPolicy": "OnFailure",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER_ID,
+            "runAsGroup": _USER_ID,
+            "fsGroup": _USER_ID,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        **_placing(service),
+        "containers": [container],
+        "volumes": [
+            {"name": "models", "persistentVolumeClaim": {"claimName": model.cache.pvc}},
+            {"name": "tmp", "emptyDir": {}},
+        ],
+    }
+
+
+def _limit_flags(service: InferenceService, in_use: Collection[str]) -> list[str]:
+    limit = service.spec.model.cache.limit
+    if limit is None:
+        return []
+    others = sorted(set(in_use) - {service.spec.model.key})
+    return ["--limit", limit, *(word for name in others for word in ("--in-use", name))]
+
+
+def _placing(service: InferenceService) -> Part:
+    pod = (service.spec.pod_template or {}).get("spec") or {}
+    return {name: pod[name] for name in _PLACING if name in pod}

@@ -1,0 +1,84 @@
+"""Downloads onto a claim: one Job for all services of a namespace with that model, before any pod is wanted."""
+
+import pytest
+
+from tests.pagefleet_operator.apiserver.api import Api, Json, eventually
+from tests.pagefleet_operator.apiserver.conftest import Start
+from tests.pagefleet_operator.apiserver.operators import service
+
+pytestmark = pytest.mark.apiserver
+
+MODEL = {"uri": "s3://bucket/name", "cache": {"mode": "PVC", "pvc": "models", "limit": "1Gi"}}
+
+
+def _condition(api: Api, namespace: str, name: str, kind: str) -> Json:
+    live = api.get("inferenceservices", namespace, name) or {}
+    conditions = live.get("status", {}).get("conditions") or ()
+    return next((condition for condition in conditions if condition["type"] == kind), {})
+
+
+def _job(api: Api, namespace: str) -> Json:
+    (job,) = eventually(lambda: api.list("jobs", namespace), "there is a Job")
+    return job
+
+
+def _owners(api: Api, namespace: str) -> list[str]:
+    return sorted(owner["name"] for owner in _job(api, namespace)["metadata"]["ownerReferences"])
+
+
+def _end_pods(api: Api, namespace: str, job: str, phase: str) -> None:
+    pods = eventually(lambda: api.list("pods", namespace, f"pagefleet.io/fetch={job}"), "the Job has a pod")
+    for pod in pods:
+        api.merge("pods", namespace, pod["metadata"]["name"], {"status": {"phase": phase}}, "status")
+
+
+def _replicas(api: Api, namespace: str, name: str) -> int | None:
+    found = api.get("deployments", namespace, name)
+    return None if found is None else found["spec"]["replicas"]
+
+
+def _wait(api: Api, namespace: str, name: str, replicas: int, cached: str) -> None:
+    def reached() -> bool:
+        status = _condition(api, namespace, name, "ModelCached").get("status")
+        return status == cached and _replicas(api, namespace, name) == replicas
+
+    eventually(reached, f"{name} wants {replicas} pods, ModelCached is {cached}")
+
+
+def test_two_services_share_one_download_that_comes_before_their_pods(api: Api, namespace: str, start: Start) -> None:
+    start().ready()
+    for name in ("one", "two"):
+        api.create("inferenceservices", service(namespace, name, model=MODEL, replicas=2))
+    eventually(lambda: _owners(api, namespace) == ["one", "two"], "both own the one Job")
+    for name in ("one", "two"):
+        _wait(api, namespace, name, 0, "False")
+    _end_pods(api, namespace, _job(api, namespace)["metadata"]["name"], "Succeeded")
+    for name in ("one", "two"):
+        _wait(api, namespace, name, 2, "True")
+    api.delete("inferenceservices", namespace, "one")
+    api.merge("inferenceservices", namespace, "two", {"spec": {"model": {"uri": "s3://bucket/next"}}})
+    eventually(
+        lambda: ["fetch-next" in job["metadata"]["name"] for job in api.list("jobs", namespace)] == [True],
+        "the old model's record has gone, the next one's is made",
+    )
+
+
+def test_another_secret_begins_the_download_anew(api: Api, namespace: str, start: Start) -> None:
+    start().ready()
+    api.create("inferenceservices", service(namespace, model={**MODEL, "secretRef": {"name": "old"}}))
+    first = _job(api, namespace)["metadata"]["uid"]
+    api.merge("inferenceservices", namespace, "s", {"spec": {"model": {"secretRef": {"name": "new"}}}})
+    eventually(lambda: [job["metadata"]["uid"] for job in api.list("jobs", namespace)] != [first], "the old Job goes")
+    eventually(
+        lambda: any('"new"' in str(job).replace("'", '"') for job in api.list("jobs", namespace)), "and a new one comes"
+    )
+
+
+def test_a_cluster_without_image_volumes_is_named(api: Api, namespace: str, start: Start) -> None:
+    start().ready()
+    api.create("inferenceservices", service(namespace, model={"uri": "oci://registry.example/m:1"}))
+    eventually(
+        lambda: "model.uri: oci:// needs image volumes" in _condition(api, namespace, "s", "Ready").get("message", ""),
+        "the reason is told",
+    )
+    assert _replicas(api, namespace, "s") == 0

@@ -1,0 +1,89 @@
+"""What is decided about the Job that downloads a model."""
+
+from typing import Any
+
+import pytest
+
+from pagefleet_api.reasons import Reason
+from pagefleet_operator.observed import Pod, PodProblem
+from pagefleet_operator.plan.prefetch import Own, Prefetch, Stage, plan_prefetch, superfluous
+
+
+def job(name: str = "fetch-m", *, owners: tuple[str, ...] = ("a",), digest: str = "d", **more: Any) -> dict[str, Any]:
+    meta: dict[str, Any] = {"name": name, "uid": f"uid {name}", "annotations": {"pagefleet.io/fetch-digest": digest}}
+    references = [{"name": owner, "uid": owner} for owner in owners]
+    meta |= {"ownerReferences": references, **more.pop("meta", {})}
+    return {"metadata": meta, **more}
+
+
+def ended(kind: str, **more: str) -> dict[str, Any]:
+    return {"conditions": [{"type": kind, "status": "True", **more}]}
+
+
+def planned(live: dict[str, Any] | None, *pods: Pod, owners: tuple[str, ...] = ("a",)) -> Prefetch:
+    jobs = [job("fetch-other"), *([] if live is None else [live])]
+    return plan_prefetch(job(owners=owners), {"d", "e"}, jobs, pods, {"a", "b"})
+
+
+def pod(reason: Reason, message: str = "", *, finished: bool = False) -> Pod:
+    return Pod(name="p", uid="p", finished=finished, problem=PodProblem(reason, message))
+
+
+def test_a_model_that_nobody_downloads_gets_a_job() -> None:
+    found = planned(None)
+    assert (found.stage, found.create, found.remove) == (Stage.FETCHING, job(), ())
+
+
+def test_a_complete_job_is_a_cached_model() -> None:
+    found = planned(job(status=ended("Complete"), digest="of before"))
+    assert (found.stage, found.create, found.own, found.remove) == (Stage.CACHED, None, None, ())
+
+
+def test_a_second_service_shares_the_download() -> None:
+    live = job(status=ended("Complete"), owners=("b",))
+    found = planned(live)
+    assert found.own == Own(live, ({"name": "b", "uid": "b"}, {"name": "a", "uid": "a"}))
+    assert planned(job(owners=("b",))).own is not None
+
+
+def test_a_job_under_way_tells_where_to_look() -> None:
+    assert planned(job()).message == "Job fetch-m downloads it; kubectl logs job/fetch-m tells how far"
+    assert planned(job(digest="e"), pod(Reason.STARTING)).stage is Stage.FETCHING
+
+
+def test_a_failing_job_says_why() -> None:
+    found = planned(job(), pod(Reason.STARTING), pod(Reason.MODEL_FETCH_FAILED, "HTTP 401"))
+    assert (found.stage, found.message) == (Stage.FAILING, "Job fetch-m: HTTP 401")
+    assert planned(job(), pod(Reason.MODEL_FETCH_FAILED, finished=True)).stage is Stage.FETCHING
+
+
+@pytest.mark.parametrize("more", [{"message": "too many tries"}, {"reason": "too many tries"}])
+def test_a_job_that_gave_up_is_made_anew(more: dict[str, str]) -> None:
+    live = job(status=ended("Failed", **more))
+    found = planned(live)
+    assert (found.stage, found.remove) == (Stage.FAILING, (live,))
+    assert "too many tries" in found.message
+
+
+def test_another_secret_begins_anew_while_the_download_is_not_over() -> None:
+    live = job(digest="of before")
+    found = planned(live)
+    assert (found.stage, found.remove) == (Stage.FETCHING, (live,))
+
+
+def test_a_job_on_its_way_out_is_waited_for() -> None:
+    found = planned(job(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"}))
+    assert (found.stage, found.create, found.remove) == (Stage.FETCHING, None, ())
+
+
+def test_jobs_that_no_service_needs_any_more_go() -> None:
+    mine, shared, others = job("old"), job("shared", owners=("a", "b")), job("others", owners=("b",))
+    unknown = job("unknown", owners=("a", "of another operator"))
+    jobs = [mine, shared, others, unknown]
+    assert superfluous("a", {"fetch-m", "shared"}, jobs, {"a", "b"}) == (mine,)
+
+
+def test_a_download_that_another_operators_service_began_is_shared_as_it_is() -> None:
+    found = planned(job(digest="of another operator", owners=("c",)))
+    assert (found.stage, found.remove) == (Stage.FETCHING, ())
+    assert found.own is not None

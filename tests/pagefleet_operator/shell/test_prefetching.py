@@ -1,0 +1,135 @@
+"""Passes over a service whose model a claim caches."""
+
+from typing import Any
+
+from pagefleet_api import labels
+from tests.pagefleet_operator.shell.bench import KEY, Bench
+
+MODEL = {"uri": "s3://bucket/name", "cache": {"mode": "PVC", "pvc": "models"}}
+ENGINE = {"device": "cpu", "kvCache": {"size": "64Mi"}}
+
+
+def job(bench: Bench) -> dict[str, Any]:
+    (found,) = bench.cache.jobs("n")
+    return dict(found)
+
+
+def complete(bench: Bench) -> None:
+    bench.server.version += 1
+    live = job(bench)
+    meta = {**live["metadata"], "resourceVersion": str(bench.server.version)}
+    status = {"conditions": [{"type": "Complete", "status": "True"}]}
+    bench.cache.put("Job", {**live, "metadata": meta, "status": status})
+
+
+def deployments(bench: Bench) -> list[Any]:
+    return [body["spec"] for body in bench.server.bodies if body.get("kind") == "Deployment"]
+
+
+def told(bench: Bench) -> list[dict[str, Any]]:
+    statuses = [body["status"] for body in bench.server.bodies if "conditions" in body.get("status", {})]
+    return list(statuses[-1]["conditions"])
+
+
+def conditions(bench: Bench) -> dict[str, tuple[str, str]]:
+    return {one["type"]: (one["status"], one["reason"]) for one in told(bench)}
+
+
+async def test_no_pod_is_wanted_before_the_model_is_there() -> None:
+    bench = Bench()
+    bench.service(model=MODEL, engine=ENGINE, replicas=2)
+    calls = await bench.passes()
+    assert calls[0] == "create Job"
+    assert deployments(bench)[-1]["replicas"] == 0
+    assert conditions(bench)["ModelCached"] == ("False", "Fetching")
+    assert conditions(bench)["Ready"] == ("False", "ModelNotCached")
+    assert "create Job" not in await bench.passes()
+    complete(bench)
+    await bench.passes()
+    assert deployments(bench)[-1]["replicas"] == 2
+    assert conditions(bench)["ModelCached"] == ("True", "Cached")
+
+
+async def test_a_new_model_is_downloaded_before_its_roll_out_begins() -> None:
+    bench = Bench()
+    bench.service(model=MODEL, engine=ENGINE)
+    await bench.passes()
+    complete(bench)
+    await bench.passes()
+    old = deployments(bench)[-1]
+    bench.service(900, model={**MODEL, "uri": "s3://bucket/next"}, engine={**ENGINE, "maxNumSeqs": 3}, replicas=4)
+    calls = await bench.passes()
+    assert "create Job" in calls and "delete Job" in calls, "the record of the old model is nobody's any more"
+    held = deployments(bench)[-1]
+    assert (held["replicas"], held["template"]) == (4, old["template"])
+    complete(bench)
+    await bench.passes()
+    assert deployments(bench)[-1]["template"] != old["template"]
+
+
+async def test_a_service_that_caches_no_more_leaves_no_job() -> None:
+    bench = Bench()
+    bench.service(model=MODEL, engine=ENGINE)
+    await bench.passes()
+    bench.service(900, model={"uri": "pkg://m"}, engine=ENGINE)
+    assert "delete Job" in await bench.passes()
+    assert bench.cache.jobs("n") == []
+
+
+async def test_a_second_service_joins_the_job_and_its_news_reach_both() -> None:
+    bench = Bench()
+    bench.service(model=MODEL, engine=ENGINE)
+    await bench.passes()
+    uid = job(bench)["metadata"]["uid"]
+    other = {
+        **bench.server.objects["s"],
+        "metadata": {**bench.server.objects["s"]["metadata"], "name": "t", "uid": "w"},
+    }
+    bench.server.objects["t"] = other
+    bench.cache.put(labels.KIND, other)
+    bench.server.calls.clear()
+    second = KEY._replace(name="t")
+    await bench.reconciler.converge(second)
+    assert bench.server.calls[0] == "own Job"
+    assert set(bench.cache.owners("Job", uid)) == {KEY, second}
+    pod_labels = {labels.FETCH: job(bench)["metadata"]["name"]}
+    meta = {"namespace": "n", "name": "p", "uid": "uid p", "resourceVersion": "1", "labels": pod_labels}
+    failed = {"terminated": {"exitCode": 3, "message": "s3://bucket/name answered HTTP 401"}}
+    status = {"containerStatuses": [{"name": labels.FETCH_CONTAINER, "state": failed, "restartCount": 1}]}
+    bench.cache.put("Pod", {"metadata": meta, "status": status})
+    assert set(bench.cache.owners("Pod", "uid p")) == {KEY, second}
+    await bench.passes()
+    assert conditions(bench)["ModelCached"] == ("False", "ModelFetchFailed")
+    assert "HTTP 401" in str(told(bench))
+
+
+async def test_a_models_job_that_somebody_removed_stops_no_pod() -> None:
+    bench = Bench()
+    bench.service(model=MODEL, engine=ENGINE)
+    await bench.passes()
+    complete(bench)
+    await bench.passes()
+    bench.cache.drop("Job", job(bench)["metadata"]["uid"])
+    assert "create Job" in await bench.passes()
+    assert deployments(bench)[-1]["replicas"] == 1
+
+
+async def test_a_model_of_an_image_gets_pods_once_the_cluster_has_kept_its_volume() -> None:
+    bench = Bench()
+    bench.service(model={"uri": "oci://registry/m:1"}, engine=ENGINE)
+    await bench.passes()
+    assert deployments(bench)[-1]["replicas"] == 0
+    await bench.passes()
+    assert deployments(bench)[-1]["replicas"] == 1
+
+
+async def test_a_cluster_that_drops_image_volumes_is_named_and_its_old_pods_stay() -> None:
+    bench = Bench()
+    bench.service(engine=ENGINE)
+    await bench.passes()
+    bench.service(900, model={"uri": "oci://registry/m:1"}, engine=ENGINE)
+    bench.server.drops_image_volumes = True
+    await bench.passes(2)
+    assert deployments(bench)[-1]["replicas"] == 1
+    assert "needs image volumes" in str(told(bench))
+    assert conditions(bench)["Stalled"] == ("True", "ApplyFailed")
