@@ -72,3 +72,10 @@ def test_other_objects_are_passed_over_and_lists_opened(monkeypatch: pytest.Monk
     monkeypatch.setattr("sys.stdin", io.StringIO(f"kind: Namespace\n---\n---\n{GOOD}---\n{listed}"))
     services = read_services("-")
     assert [(service.namespace, service.name) for service in services] == [("default", "a")] * 2
+
+
+@pytest.mark.parametrize(
+    "file", sorted((Path(__file__).parents[2] / "examples").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_every_example_can_be_planned(file: Path) -> None:
+    assert read_services(str(file))

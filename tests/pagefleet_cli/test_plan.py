@@ -1,5 +1,6 @@
 import json
 import struct
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from tests.pagefleet_api.sizing import configs
 from tests.pagefleet_cli.command import Shell
+from tests.pagefleet_fetch.servers import COMMIT, hub
 
 SERVICE = """\
 apiVersion: pagefleet.io/v1alpha1
@@ -100,6 +102,43 @@ def test_a_model_elsewhere_is_planned_from_its_config_and_index(pagefleet: Shell
     for config in (model, model / "config.json"):
         said = pagefleet("plan", file, "--config", config, "--index", index, "-o", "json")
         assert {entry["weightsBytes"] for entry in json.loads(said.out)} == {2000}
+
+
+def test_a_model_of_the_hub_is_asked_for_only_when_told_and_a_commit_only_once(
+    pagefleet: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "hub.yaml"
+    text = (SERVICE % "hf://org/name").replace('name"}', f'name", revision: {COMMIT}}}')
+    file.write_text(text)
+    files = {"config.json": json.dumps(configs.LLAMA_8B).encode(), "model.safetensors": b"never asked for"}
+    with hub(files) as (served, store):
+        monkeypatch.setenv("HF_ENDPOINT", served.address)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        assert pagefleet("plan", file).code == 3
+        assert served.asked == []
+        for _ in range(2):
+            said = pagefleet("plan", file, "--fetch", "-o", "json")
+            assert {entry["weightsBytes"] for entry in json.loads(said.out)} == {16_060_522_496}
+        asked = [path for _, path, _ in served.asked]
+        assert len([path for path in asked if path.endswith("/config.json")]) == 1
+        assert store.asked == []
+        file.write_text(text.replace("org/name", "org/other").replace(f", revision: {COMMIT}", ""))
+        said = pagefleet("plan", file, "--fetch")
+        assert (said.code, len(said.err.splitlines())) == (3, 1)
+        assert "hf://org/other" in said.err
+        file.write_text(text.replace(f", revision: {COMMIT}", ""))
+        assert pagefleet("plan", file, "--fetch").code == 0
+
+
+def test_without_the_fetcher_s_packages_it_is_said_how_to_get_them(
+    pagefleet: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "hub.yaml"
+    file.write_text(SERVICE % "hf://org/name")
+    monkeypatch.setitem(sys.modules, "pagefleet_fetch.fetching", None)
+    said = pagefleet("plan", file, "--fetch")
+    assert said.code == 3
+    assert "pip install 'pagefleet[cli,fetch]'" in said.err
 
 
 def test_a_cpu_service_is_planned_in_its_memory_limit(pagefleet: Shell, tmp_path: Path, model: Path) -> None:

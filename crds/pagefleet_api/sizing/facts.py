@@ -27,8 +27,9 @@ class ModelFacts:
         tensors: Sequence[Tensor] | None = None,
         index: Mapping[str, Any] | None = None,
     ) -> Self:
-        """From the files' contents. Raises ConfigUnusable, naming the field."""
-        return cls(read_shape(config), tensors, index)
+        """From the files' contents; of the index only what it says of the whole is kept. Raises ConfigUnusable."""
+        kept = None if index is None else {"metadata": index.get("metadata")}
+        return cls(read_shape(config), tensors, kept)
 
     def weights(self, demand: Demand) -> Weights:
         """Bytes of all weights as they are kept when run like that."""

@@ -26,10 +26,14 @@ def plan(
     index: Annotated[
         Path | None, typer.Option("--index", metavar="PATH", help="Its model.safetensors.index.json.")
     ] = None,
+    fetch: Annotated[
+        bool, typer.Option("--fetch", help="Fetch config.json and index of models that are downloaded (network).")
+    ] = False,
 ) -> None:
     """Say which GPU types each service of FILE fits on: weights, KV cache, tokens, sequences.
 
-    Works offline. A file:// model is read where it lies; of any other give --config, and --index if there is one.
+    Works offline. A file:// model is read where it lies; of any other give --config, and --index if there is one, or
+    --fetch, which asks hub or bucket for these two files with the credentials of your environment (HF_TOKEN, AWS_…).
 
     Exit code: 0 when each service fits one of the types, 1 when one fits none, 2 for a wrong FILE or option,
     3 when the model's files are not here.
@@ -41,6 +45,9 @@ def plan(
     services = documents.read_services(file)
     if config is not None:
         facts.check_one_model(services, file)
-    plans = [estimates.of_service(service, facts.of_service(service, config, index), gpus) for service in services]
+    plans = [
+        estimates.of_service(service, facts.of_service(service, config, index, fetch=fetch), gpus)
+        for service in services
+    ]
     typer.echo(report.as_json(plans) if output is Output.JSON else report.as_table(plans))
     raise typer.Exit(0 if all(each.fits_somewhere for each in plans) else 1)

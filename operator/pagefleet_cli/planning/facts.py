@@ -5,11 +5,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pagefleet_api import model_uri
 from pagefleet_api.service import InferenceService
 from pagefleet_api.sizing import weights
 from pagefleet_api.sizing.facts import CONFIG_FILE, INDEX_FILE, ModelFacts
 from pagefleet_api.sizing.fields import ConfigUnusable
 from pagefleet_cli.errors import FactsMissing, InputWrong
+from pagefleet_cli.planning import online
 
 _LOCAL = "file://"
 
@@ -21,8 +23,10 @@ def check_one_model(services: Iterable[InferenceService], file: str) -> None:
         raise InputWrong(f"--config is one model's, and {file} has {', '.join(uris)}; plan each in a file of its own")
 
 
-def of_service(service: InferenceService, config: Path | None, index: Path | None) -> ModelFacts:
-    """From --config and --index where given, else from the folder that a file:// URI names.
+def of_service(
+    service: InferenceService, config: Path | None, index: Path | None, *, fetch: bool = False
+) -> ModelFacts:
+    """From --config and --index where given, else from the folder that a file:// URI names, else over the network.
 
     Raises FactsMissing or InputWrong, naming the file and the way out.
     """
@@ -33,10 +37,13 @@ def of_service(service: InferenceService, config: Path | None, index: Path | Non
     folder = Path(uri.removeprefix(_LOCAL))
     if uri.startswith(_LOCAL) and (folder / CONFIG_FILE).is_file():
         return _read(folder / CONFIG_FILE, folder if index is None else None, index)
+    if fetch and model_uri.parse(uri).scheme in model_uri.DOWNLOADED:
+        with online.fetched(uri, service.spec.model.revision) as fetched:
+            return _read(fetched / CONFIG_FILE, fetched, None)
     name = f"InferenceService {service.namespace}/{service.name}"
     raise FactsMissing(
         f"{name}: spec.model.uri is {uri}, and there is no {CONFIG_FILE} of it on this machine; "
-        f"give --config PATH, and --index PATH of its {INDEX_FILE} if it has one"
+        f"give --config PATH, and --index PATH of its {INDEX_FILE} if it has one, or --fetch for a model on a hub"
     )
 
 
