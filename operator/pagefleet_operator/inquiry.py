@@ -88,13 +88,13 @@ class Inquiry:
         known = self._words.get(pod.uid)
         if known is not None and time.monotonic() < known.until_s:
             return known.events
+        good_s = min(max(_WORDS_FRESH_S, _WORDS_FRESH_PER_AGE * _age_s(pod, now)), _WORDS_FRESH_CAP_S)
         try:
             async with asyncio.timeout(_LOOK_LIMIT_S):
                 events = await self._lister.items(POD_EVENT, namespace, fields=f"involvedObject.uid={pod.uid}")
         except (ApiError, TimeoutError) as error:
             log.warning("events_unread", extra={"pod": pod.name, "error": str(error) or type(error).__name__})
-            events = []
-        good_s = min(max(_WORDS_FRESH_S, _WORDS_FRESH_PER_AGE * _age_s(pod, now)), _WORDS_FRESH_CAP_S)
+            events, good_s = [], _FAILED_S
         self._words.pop(pod.uid, None)
         self._words[pod.uid] = _Words(events, time.monotonic() + good_s)
         while len(self._words) > _REMEMBERED:
