@@ -10,7 +10,7 @@ import pytest
 
 from e2e import broken, manifests
 from e2e.broken import DEVICE, FAULTS, Broken
-from e2e.devices import on_each_node
+from e2e.devices import on_nodes
 from e2e.kubectl import Kubectl, Seen, Watch
 from e2e.operator_pods import Operator
 from e2e.service import KIND, Service, condition, wait_for
@@ -57,7 +57,7 @@ def story(place: BoxSite, kubectl: Kubectl, second: Kubectl) -> Iterator[Story]:
         for body in broken.ADMISSION:
             kubectl.apply(manifests.text(body))
         second.apply(manifests.text(broken.quota()))
-        stack.enter_context(on_each_node(place, DEVICE, 8))
+        stack.enter_context(on_nodes(place, DEVICE, 8))
         kubectl.apply(manifests.text(broken.takes_devices("taken", 5)))
         wait_for("the policy counts", lambda: broken.refuses_pods(second), 30)
         watches = {

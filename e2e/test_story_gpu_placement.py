@@ -3,12 +3,12 @@
 The devices have a name of their own and are there for the scheduler alone: no other story can take them.
 """
 
-import json
 from collections.abc import Iterator
 
 import pytest
 
 from e2e import manifests
+from e2e.devices import NODES, on_nodes
 from e2e.kubectl import Kubectl
 from e2e.service import Service, wait_for
 from e2e.sites import BoxSite
@@ -16,27 +16,14 @@ from e2e.sites import BoxSite
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 DEVICE = "example.com/gpu"
-_PATH = "/status/capacity/example.com~1gpu"
-_NODES = ("node1", "node2")
 
 
 @pytest.fixture(scope="module")
 def eight_each(place: BoxSite) -> Iterator[None]:
     """Two nodes with eight devices each."""
 
-    def patch(operation: str, value: str | None = None) -> None:
-        change = {"op": operation, "path": _PATH} | ({} if value is None else {"value": value})
-        for node in _NODES:
-            place.kubectl.run("patch", "node", node, "--subresource=status", "--type=json", "-p", json.dumps([change]))
-
-    def allocatable() -> bool:
-        nodes = [place.kubectl.get("node", node) or {} for node in _NODES]
-        return all(node["status"]["allocatable"].get(DEVICE) == "8" for node in nodes)
-
-    patch("add", "8")
-    wait_for("the nodes have their devices", allocatable, 30)
-    yield
-    patch("remove")
+    with on_nodes(place, DEVICE, 8):
+        yield
 
 
 def _manifest(name: str, count: int, replicas: int) -> str:
@@ -51,7 +38,7 @@ def test_pods_with_eight_gpus_get_a_node_each_and_the_third_waits(eight_each: No
     kubectl.apply(_manifest("eight", 8, 3))
     wait_for("two pods are placed", lambda: sum(pod.node is not None for pod in service.pods()) == 2, 30)
     placed, waiting = ([pod for pod in service.pods() if (pod.node is None) is without] for without in (False, True))
-    assert sorted(str(pod.node) for pod in placed) == list(_NODES)
+    assert sorted(str(pod.node) for pod in placed) == list(NODES)
     (pod,) = waiting
     (container,) = pod.body["spec"]["containers"]
     assert container["resources"]["limits"][DEVICE] == container["resources"]["requests"][DEVICE] == "8"

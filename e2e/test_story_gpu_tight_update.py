@@ -6,33 +6,22 @@ from collections.abc import Iterator
 import pytest
 
 from e2e import manifests
+from e2e.devices import NODES, on_nodes
 from e2e.kubectl import Kubectl
-from e2e.service import KIND, Service, condition, is_ready, wait_for
+from e2e.service import KIND, Service, condition, is_ready
 from e2e.sites import BoxSite
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 GPU = "nvidia.com/gpu"
-_PATH = "/status/capacity/nvidia.com~1gpu"
 
 
 @pytest.fixture(scope="module")
 def one_gpu(place: BoxSite) -> Iterator[None]:
     """One GPU on the whole cluster, as far as the scheduler can tell."""
 
-    def patch(operation: str, value: str | None = None) -> None:
-        change = {"op": operation, "path": _PATH} | ({} if value is None else {"value": value})
-        place.kubectl.run("patch", "node", "node1", "--subresource=status", "--type=json", "-p", json.dumps([change]))
-
-    def allocatable() -> str | None:
-        node = place.kubectl.get("node", "node1") or {}
-        count: str | None = node["status"]["allocatable"].get(GPU)
-        return count
-
-    patch("add", "1")
-    wait_for("the node has its GPU", lambda: allocatable() == "1", 30)
-    yield
-    patch("remove")
+    with on_nodes(place, GPU, 1, NODES[:1]):
+        yield
 
 
 @pytest.fixture(scope="module")
