@@ -105,7 +105,7 @@ class Prefetching:
             key = ServiceKey(service.namespace, body["metadata"]["name"])
             deployment = self._cache.children(key).get(ChildKey("Deployment", labels.child_name(key.name)))
             parsed = _parsed(body, cached=False)
-            for user in (parsed, None if parsed is None else render.last_rolled_out(parsed, deployment)):
+            for user in (parsed, None if parsed is None else render.with_earlier_model(parsed, deployment)):
                 names |= set() if user is None else render.folders_on(user.spec.model, claim or "")
         return names
 
@@ -117,7 +117,12 @@ def _held(service: InferenceService, prefetch: Prefetch, deployment: Body | None
         return held
     if _has_no_pods(deployment):
         return replace(held, nothing_yet=True)
-    return replace(held, service=render.last_rolled_out(service, deployment) or service)
+    return replace(held, service=render.with_earlier_model(service, deployment) or service)
+
+
+def withheld(held: Held, service: InferenceService, deployment: Body | None) -> Held:
+    """The same where no pod may be made of the spec: pods of the last roll-out go on, and nothing is downloaded."""
+    return replace(held, service=render.last_rolled_out(service, deployment) or service, prefetch=None)
 
 
 def _mounted(service: InferenceService, deployment: Body | None) -> Held:

@@ -32,7 +32,7 @@ from pagefleet_operator.passes import (
 from pagefleet_operator.plan.convergence import plan_children, without_pods
 from pagefleet_operator.plan.replicas import plan_replicas
 from pagefleet_operator.plan.trial import baseline, on_trial
-from pagefleet_operator.prefetching import Prefetching
+from pagefleet_operator.prefetching import Prefetching, withheld
 from pagefleet_operator.rollouts import Images, choose
 from pagefleet_operator.scaling import sample_max_age_s, scale
 from pagefleet_operator.scraper import Scraper
@@ -156,8 +156,6 @@ class Reconciler:
         outcome = scale(key, self._kept, observed, live_status(self._cache.service(key)), now)
         wanted = outcome.desired if outcome is not None and outcome.acts else service.spec.replicas
         judgement = judged(service, observed, self._cache.service(key))
-        if judgement.holds_back and observed.deployment is not None:
-            wanted = sum(pod.active and pod.serving for pod in observed.pods)
         replicas = plan_replicas(
             wanted,
             observed,
@@ -166,11 +164,13 @@ class Reconciler:
             sample_max_age_s=sample_max_age_s(service),
         )
         kept.start = baseline(kept.start, observed) if on_trial(observed) else {}
-        held = self._prefetching.plan(service, observed.children.get(ChildKey("Deployment", service.child_name)))
+        live = observed.children.get(ChildKey("Deployment", service.child_name))
+        held = self._prefetching.plan(service, live)
+        held = withheld(held, service, live) if judgement.holds_back else held
         rollout = choose(held.service, observed, wanted, replicas, now, images=self._images, start=kept.start)
         choices = replace(rollout.choices, owner=self._settings.owner, replicas=held.pods(rollout.choices.replicas))
         children = plan_children(render.manifests(held.service, choices), observed.children)
-        children = without_pods(children) if judgement.holds_back else children
+        children = without_pods(children) if judgement.holds_back and held.service is service else children
         self._remember(key, kept, outcome, wanted)
         steps = Steps(service, observed, replicas, children)
         return Pass(steps, wanted, outcome, rollout.course, judgement, held, kept.starts)

@@ -10,6 +10,7 @@ from pagefleet_operator.render.manifests import (
     pinned_fetch_image,
     pinned_image,
     template_digest,
+    with_earlier_model,
 )
 from pagefleet_operator.render.model import folders_on, has_image_volume
 from pagefleet_operator.render.pod import warnings
@@ -31,4 +32,5 @@ __all__ = [
     "pinned_image",
     "template_digest",
     "warnings",
+    "with_earlier_model",
 ]

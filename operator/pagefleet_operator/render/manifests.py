@@ -192,16 +192,20 @@ def is_rendered_for(service: InferenceService, live: Mapping[str, Any] | None) -
 
 
 def last_rolled_out(service: InferenceService, live: Mapping[str, Any] | None) -> InferenceService | None:
-    """The service with the pods of its live Deployment; None when that does not tell, or they have its model."""
+    """The service with the pods of its live Deployment; None when that does not tell."""
     text = (((live or {}).get("metadata") or {}).get("annotations") or {}).get(PODS_SPEC, "")
     try:
         before = Spec.model_validate_json(text)
     except ValidationError:
         return None
-    if before.model == service.spec.model:
-        return None
     pods = {name: getattr(before, name) for name in _PODS}
     return service.model_copy(update={"spec": service.spec.model_copy(update=pods)})
+
+
+def with_earlier_model(service: InferenceService, live: Mapping[str, Any] | None) -> InferenceService | None:
+    """As `last_rolled_out`, and None too when those pods have the service's model."""
+    before = last_rolled_out(service, live)
+    return None if before is None or before.spec.model == service.spec.model else before
 
 
 def engine_digest(service: InferenceService) -> str:

@@ -80,11 +80,11 @@ def test_the_last_roll_out_is_known_from_the_deployment() -> None:
     before = service(engine={"device": "cpu", "kvCache": {"size": "64Mi"}, "maxNumSeqs": 3})
     live = render.manifests(before, choices)[-1]
     after = service(model={"revision": "v2"}, replicas=7)
-    held = render.last_rolled_out(after, live)
+    held = render.with_earlier_model(after, live)
     assert held is not None
     assert (held.spec.model.revision, held.spec.engine.max_num_seqs, held.spec.replicas) == ("v1", 3, 7)
     assert render.manifests(held, choices)[-1]["spec"]["template"] == live["spec"]["template"]
-    assert render.last_rolled_out(before, live) is None
-    assert render.last_rolled_out(after, None) is None
+    assert render.with_earlier_model(before, live) is None
+    assert render.with_earlier_model(after, None) is None
     broken = {"metadata": {"annotations": {"pagefleet.io/pods-spec": "{"}}}
-    assert render.last_rolled_out(after, broken) is None
+    assert render.with_earlier_model(after, broken) is None

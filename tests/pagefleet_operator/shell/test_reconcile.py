@@ -5,12 +5,13 @@ import time
 import pytest
 
 from pagefleet_api import labels
+from pagefleet_api.gpus import RESOURCE as GPU
 from pagefleet_api.service import InferenceService
 from pagefleet_api.sizing import gpu_types
 from pagefleet_api.sizing.facts import ModelFacts
 from pagefleet_operator import cluster as api
 from pagefleet_operator.knowledge import GpuNodes, Knowledge
-from pagefleet_operator.observed import Sample
+from pagefleet_operator.observed import ChildKey, Sample
 from tests.pagefleet_api.sizing import configs
 from tests.pagefleet_operator.plan.build import load
 from tests.pagefleet_operator.shell.bench import KEY, Bench
@@ -229,13 +230,28 @@ async def test_no_pod_is_made_of_a_model_that_is_too_large(monkeypatch: pytest.M
     assert "apply Deployment" in await bench.passes()
 
 
-async def test_what_serves_stays_as_it_is_when_a_new_model_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_serves_goes_on_and_is_scaled_when_a_new_spec_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     bench.service(replicas=2)
     await bench.passes()
     for name in ("a", "b"):
         bench.pod(name)
     monkeypatch.setattr(bench.reconciler, "_fitting", TooLarge())
-    bench.service(version=1000, replicas=1, capacityPolicy="Enforce", engine={"device": "cuda"})
+    bench.service(version=1000, replicas=3, capacityPolicy="Enforce", engine={"device": "cuda"})
     calls = await bench.passes()
-    assert not [call for call in calls if call.startswith(("apply Deployment", "mark", "drain"))]
+    applied = bench.server.bodies[calls.index("apply Deployment") - len(calls)]
+    assert applied["spec"]["replicas"] == 3
+    (container,) = applied["spec"]["template"]["spec"]["containers"]
+    assert GPU not in container.get("resources", {}).get("limits", {}), "they are of the earlier spec"
+
+
+async def test_pods_that_do_not_tell_their_spec_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    bench.service()
+    await bench.passes()
+    live = bench.cache.children(KEY)[ChildKey("Deployment", "s")]
+    meta = {**live["metadata"], "annotations": {}, "resourceVersion": "900"}
+    bench.cache.put("Deployment", {**live, "metadata": meta})
+    monkeypatch.setattr(bench.reconciler, "_fitting", TooLarge())
+    bench.service(version=1000, replicas=2, capacityPolicy="Enforce", engine={"device": "cuda"})
+    assert "apply Deployment" not in await bench.passes()
