@@ -21,7 +21,7 @@ from pagefleet_engine.models.source import GgufModel, ModelFiles, resolve
 from pagefleet_engine.models.weights import Weights, open_weights
 
 MAX_LOGIT_GAP = 0.1
-MEAN_TIMES, WIDEST_TIMES = 1.25, 2.0
+MEAN_TIMES, WIDEST_TIMES = 1.5, 2.0
 """How far a chosen token's logit may be below the largest, or as far as transformers' own choices in bfloat16."""
 EAGER_STEPS = 24
 
