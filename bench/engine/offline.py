@@ -15,7 +15,7 @@ from pagefleet_api.sizing import BLOCK_TOKENS
 OFFLINE = ("kv-tokens", "prefill-32x2k", "decode-b1", "decode-b8", "decode-b64", "offline-mixed", "decode-b256")
 STATIC = ("continuous-against-static",)
 NO_GOAL_MS = 0
-"""A goal for the time between tokens that nothing reaches."""
+"""Of time between tokens."""
 _DECODE = re.compile(r"decode-b(\d+)")
 _PREFILL = re.compile(r"prefill-(\d+)x(\d+)(k?)")
 _UNIFORM = re.compile(r"offline-(\d+)x(\d+)x(\d+)")
