@@ -47,20 +47,24 @@ class Room:
         return sum(free // each for free in self.free_by_node.values())
 
     @classmethod
-    def of(cls, resource: str, nodes: Iterable[Body], pods: Iterable[Body]) -> "Room":
-        """From nodes and the pods that are assigned to them, as the API server gives them."""
-        capacity = {node["metadata"]["name"]: has for node in nodes if (has := _takes(node, resource)) > 0}
-        free = dict(capacity)
-        for pod in pods:
-            spec = pod.get("spec") or {}
-            node = spec.get("nodeName")
-            if node in free and (pod.get("status") or {}).get("phase") not in _ENDED:
-                free[node] -= extended_requests(spec).get(resource, 0)
+    def of(cls, resource: str, allocatable: Mapping[str, int], taken: Mapping[str, int]) -> "Room":
+        """From what nodes have (`allocatable_on`) and what the pods on each of them have `taken`."""
         return cls(
             resource=resource,
-            free_by_node={node: max(left, 0) for node, left in free.items()},
-            allocatable=sum(capacity.values()),
+            free_by_node={node: max(has - taken.get(node, 0), 0) for node, has in allocatable.items()},
+            allocatable=sum(allocatable.values()),
         )
+
+
+def allocatable_on(nodes: Iterable[Body], resource: str) -> dict[str, int]:
+    """How much of a resource each node that takes pods has for them; nodes without any are left out."""
+    return {node["metadata"]["name"]: has for node in nodes if (has := _takes(node, resource)) > 0}
+
+
+def taken_by(pods: Iterable[Body], resource: str) -> int:
+    """How much of a resource the pods of one node have. Source: the scheduler counts all that have not ended."""
+    held = [pod.get("spec") or {} for pod in pods if (pod.get("status") or {}).get("phase") not in _ENDED]
+    return sum(extended_requests(spec).get(resource, 0) for spec in held)
 
 
 class Warned(NamedTuple):

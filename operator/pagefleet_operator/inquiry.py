@@ -8,14 +8,13 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from pagefleet_api.reasons import Reason
 from pagefleet_operator.cluster import ApiError, Body
-from pagefleet_operator.evidence import Evidence, Room, Warned, pulls
+from pagefleet_operator.evidence import Evidence, Room, Warned, allocatable_on, pulls, taken_by
 from pagefleet_operator.kinds import NODE, POD, POD_EVENT, Kind
 from pagefleet_operator.observed import Observed, Pod
 
@@ -123,20 +122,22 @@ class Inquiry:
         return _Look(room, now_s + max(_FRESH_S, _FRESH_PER_LOOK * (now_s - began_s)))
 
     async def _count(self, resource: str) -> Room:
-        """Pods are listed node by node, by the one field that the API server has an index for."""
-        nodes = await self._lister.items(NODE, None)
-        having = iter(sorted(Room.of(resource, nodes, ()).free_by_node))
-        pods: list[Body] = []
+        """Pods are listed node by node, by the one field that the API server has an index for, and counted as they
+        come: those of a thousand nodes at once would hold everything else up.
+        """
+        allocatable = allocatable_on(await self._lister.items(NODE, None), resource)
+        having, taken = iter(allocatable), dict[str, int]()
 
-        async def take(names: Iterator[str]) -> None:
+        async def take() -> None:
             try:
-                for name in names:
-                    pods.extend(await self._lister.items(POD, None, fields=f"spec.nodeName={name}"))
+                for name in having:
+                    pods = await self._lister.items(POD, None, fields=f"spec.nodeName={name}")
+                    taken[name] = taken_by(pods, resource)
             finally:
-                deque(names, maxlen=0)  # of what failed once, the rest is of no use
+                deque(having, maxlen=0)  # of what failed once, the rest is of no use
 
-        await asyncio.gather(*(take(having) for _ in range(_AT_ONCE)))
-        return Room.of(resource, nodes, pods)
+        await asyncio.gather(*(take() for _ in range(_AT_ONCE)))
+        return Room.of(resource, allocatable, taken)
 
 
 def _is(pod: Pod, reason: Reason) -> bool:

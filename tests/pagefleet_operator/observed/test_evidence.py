@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from pagefleet_operator.evidence import Room, Warned, extended_requests, pulls
+from pagefleet_operator.evidence import Room, Warned, allocatable_on, extended_requests, pulls, taken_by
 
 GPU = "nvidia.com/gpu"
 
@@ -19,10 +19,17 @@ def pod(where: str | None, gpus: int, phase: str = "Running") -> dict[str, Any]:
     return {"spec": spec, "status": {"phase": phase}}
 
 
+def room_of(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> Room:
+    """As it is counted: the pods of each node on their own."""
+    allocatable = allocatable_on(nodes, GPU)
+    on = {name: [pod for pod in pods if pod["spec"].get("nodeName") == name] for name in allocatable}
+    return Room.of(GPU, allocatable, {name: taken_by(held, GPU) for name, held in on.items()})
+
+
 def test_room_is_what_pods_leave_on_nodes_that_have_the_resource() -> None:
     nodes = [node("a"), node("b"), node("none", None)]
     pods = [pod("a", 5), pod("a", 2), pod("b", 6), pod(None, 1), pod("none", 1), pod("b", 2, "Failed")]
-    room = Room.of(GPU, nodes, pods)
+    room = room_of(nodes, pods)
     assert room == Room(resource=GPU, free_by_node={"a": 1, "b": 2}, allocatable=16)
     assert (room.total_free, room.most_free) == (3, 2)
     assert (room.pods(1), room.pods(2), room.pods(3)) == (3, 1, 0)
@@ -37,7 +44,7 @@ def test_room_is_what_pods_leave_on_nodes_that_have_the_resource() -> None:
     ],
 )
 def test_a_node_that_takes_no_pods_has_no_room(away: dict[str, Any]) -> None:
-    room = Room.of(GPU, [node("a"), away], [pod("b", 8)])
+    room = room_of([node("a"), away], [pod("b", 8)])
     assert (room.free_by_node, room.allocatable) == ({"a": 8}, 8)
 
 
@@ -49,16 +56,16 @@ def test_a_node_that_takes_no_pods_has_no_room(away: dict[str, Any]) -> None:
     ],
 )
 def test_taints_that_a_pod_may_tolerate_take_no_room(taint: dict[str, Any]) -> None:
-    assert Room.of(GPU, [node("a", taints=[taint])], []).total_free == 8
+    assert room_of([node("a", taints=[taint])], []).total_free == 8
 
 
 def test_a_node_that_lost_devices_under_its_pods_has_none_free() -> None:
-    room = Room.of(GPU, [node("a", 2)], [pod("a", 4)])
+    room = room_of([node("a", 2)], [pod("a", 4)])
     assert (room.free_by_node, room.allocatable, room.most_free) == ({"a": 0}, 2, 0)
 
 
 def test_where_nothing_has_the_resource_no_pod_fits() -> None:
-    room = Room.of(GPU, [], [])
+    room = room_of([], [])
     assert (room.total_free, room.most_free, room.pods(1)) == (0, 0, 0)
 
 
