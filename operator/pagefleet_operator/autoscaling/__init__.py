@@ -1,7 +1,19 @@
 """How many pods a service needs: from samples to a number, with the reason."""
 
 from pagefleet_operator.autoscaling.decide import decide
+from pagefleet_operator.autoscaling.next_steps import NextSteps, next_steps
 from pagefleet_operator.autoscaling.policy import Policy
 from pagefleet_operator.autoscaling.values import Claim, Fleet, Memory, Outcome, PodLoad, Verdict
 
-__all__ = ["Claim", "Fleet", "Memory", "Outcome", "PodLoad", "Policy", "Verdict", "decide"]
+__all__ = [
+    "Claim",
+    "Fleet",
+    "Memory",
+    "NextSteps",
+    "Outcome",
+    "PodLoad",
+    "Policy",
+    "Verdict",
+    "decide",
+    "next_steps",
+]

@@ -56,12 +56,12 @@ def remembered(answer: Answer, memory: Memory, policy: Policy, readings: Reading
 
 def guarded(answer: Answer, policy: Policy, fleet: Fleet, readings: Readings, before: int) -> Answer:
     """No way down while it is not certain that the load fits fewer pods."""
+    if answer.replicas == before and not (readings.complete or readings.empty):
+        return answer.note(Reason.METRICS_PARTIAL, "a metric is missing for the whole service: nothing goes down")
     if answer.replicas >= before:
         return answer
     if fleet.rollout_in_progress:
         return answer.clamp(before, Reason.ROLLOUT_IN_PROGRESS, "no scale-down during a roll-out")
-    if not readings.complete:
-        return answer.clamp(before, Reason.METRICS_PARTIAL, "a metric is missing for the whole service")
     if readings.coverage < policy.min_coverage:
         words = f"samples from {readings.coverage:.0%} of the pods, minCoverage is {policy.min_coverage:.0%}"
         return answer.clamp(before, Reason.METRICS_PARTIAL, words)

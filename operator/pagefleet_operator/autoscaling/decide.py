@@ -104,13 +104,8 @@ def _blind_since(readings: Readings, fleet: Fleet, memory: Memory, now: Now) -> 
     return now.monotonic_s if memory.blind_since_s is None else memory.blind_since_s
 
 
-def _carrying(policy: Policy, desired: int) -> int:
-    """Pods that the load has asked for; spare ones beside them answer to nothing."""
-    return max(desired - policy.spare_replicas, 1) if policy.spare_replicas else desired
-
-
 def _proposals(policy: Policy, fleet: Fleet, memory: Memory, readings: Readings) -> tuple[Proposal, ...]:
-    carrying = _carrying(policy, memory.desired)
+    carrying = policy.carrying(memory.desired)
     ready = max(fleet.ready - policy.spare_replicas, 1)
     slow = propose_latency(policy, latency.latest(fleet, memory), ready, carrying)
     return (*propose(policy, readings, carrying), *slow)
@@ -125,7 +120,7 @@ def _raw(policy: Policy, fleet: Fleet, readings: Readings, proposals: tuple[Prop
     before = memory.desired
     if readings.empty:
         return Answer(before)
-    carrying = _carrying(policy, before)
+    carrying = policy.carrying(before)
     asked = max((proposal.replicas for proposal in proposals if proposal.replicas is not None), default=0)
     if asked > carrying:
         answer = Answer(asked)

@@ -1,5 +1,7 @@
 """How long first tokens took lately, over all pods, since the fleet last changed."""
 
+from functools import reduce
+from operator import sub
 from typing import NamedTuple
 
 from pagefleet_operator.autoscaling.values import Fleet, Mark, Memory
@@ -27,14 +29,12 @@ def latest(fleet: Fleet, memory: Memory) -> Latency | None:
     if not memory.marks or fleet.ready > memory.ready:
         return None
     before = dict(memory.marks[0].ttft)
-    grown = [_since(pod.ttft, before.get(pod.name)) for pod in fleet.pods if pod.ttft is not None]
-    if not grown:
+    measured = [(pod.ttft, before.get(pod.name)) for pod in fleet.pods if pod.ttft is not None]
+    if not measured:
         return None
-    total = grown[0]
-    for one in grown[1:]:
-        total = total.plus(one)
+    total = _together(measured)
     p95_s = total.quantile(SHARE) if total.count >= LEAST_REQUESTS else None
-    return None if p95_s is None else Latency(p95_s, round(total.count), len(grown))
+    return None if p95_s is None else Latency(p95_s, round(total.count), len(measured))
 
 
 def remember(memory: Memory, fleet: Fleet, desired: int, now: Now) -> tuple[Mark, ...]:
@@ -51,6 +51,18 @@ def remember(memory: Memory, fleet: Fleet, desired: int, now: Now) -> tuple[Mark
     return (*kept, mark) if not kept or now_s - kept[-1].when_s >= SPACING_S else kept
 
 
-def _since(now: Histogram, then: Histogram | None) -> Histogram:
-    """All of it where the engine began after the mark."""
-    return now if then is None else now.minus(then) or now
+def _together(measured: list[tuple[Histogram, Histogram | None]]) -> Histogram:
+    """What all pods measured since; those with the same buckets, which are most, are added up in one go."""
+    alike: dict[tuple[float, ...], list[tuple[float, ...]]] = {}
+    for now, then in measured:
+        alike.setdefault(now.bounds, []).append(_since(now, then))
+    groups = [Histogram(bounds, tuple(map(sum, zip(*rows, strict=True))), 0.0) for bounds, rows in alike.items()]
+    return reduce(Histogram.plus, groups)
+
+
+def _since(now: Histogram, then: Histogram | None) -> tuple[float, ...]:
+    """Counts; all of them where the engine began after the mark."""
+    if then is None or then.bounds != now.bounds:
+        return now.counts
+    grown = tuple(map(sub, now.counts, then.counts))
+    return now.counts if min(grown) < 0 else grown

@@ -117,6 +117,10 @@ class Policy:
             schedules=tuple(Schedule.of(schedule) for schedule in scaling.schedules),
         )
 
+    def carrying(self, desired: int) -> int:
+        """Pods of so many that the load has asked for; spare ones beside them answer to nothing."""
+        return max(desired - self.spare_replicas, 1) if self.spare_replicas else desired
+
     @property
     def acts(self) -> bool:
         """The answer becomes the number; else it is only said."""

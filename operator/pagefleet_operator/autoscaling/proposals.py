@@ -28,6 +28,7 @@ class Proposal(NamedTuple):
 class Holding(NamedTuple):
     """One thing that pods hold, and how much of it a pod should."""
 
+    type: MetricType
     demand: Demand
     share: float
     """A pod: requests in flight, or KV blocks as a share of a pod's."""
@@ -68,12 +69,12 @@ def propose_latency(policy: Policy, latency: Latency | None, ready: int, before:
 def holdings(policy: Policy, readings: Readings) -> tuple[Holding, ...]:
     """What says how few pods do. An empty queue says nothing about fewer pods, so the queue is not among it."""
     held = (
-        Holding(readings.in_flight, seats_per_pod(policy)),
-        Holding(readings.kv, kv_share_per_pod(policy)),
+        Holding(MetricType.IN_FLIGHT_REQUESTS, readings.in_flight, seats_per_pod(policy)),
+        Holding(MetricType.KV_CACHE_USAGE, readings.kv, kv_share_per_pod(policy)),
     )
     if policy.kv_demand_target is None:
         return held
-    return (*held, Holding(readings.kv_demand, policy.kv_demand_target))
+    return (*held, Holding(MetricType.KV_CACHE_DEMAND, readings.kv_demand, policy.kv_demand_target))
 
 
 def fewest(policy: Policy, readings: Readings, before: int) -> int:

@@ -80,13 +80,13 @@ _SILENT = _Reading(None, None, None, None)
 
 def read(fleet: Fleet, policy: Policy) -> Readings:
     """Sums over `fleet`; what is older than `policy.max_age_s` or cannot be true is missing."""
-    fresh = {pod: load for pod in fleet.pods if (load := _fresh(pod, policy)) is not None}
+    fresh = [(pod, _fresh(pod, policy)) for pod in fleet.pods]
     readings = [
-        _reading(fresh[pod], policy) if pod in fresh else _SILENT
-        for pod in fleet.pods
-        if pod in fresh or pod.started or pod.ready
+        _SILENT if load is None else _reading(load, policy)
+        for pod, load in fresh
+        if load is not None or pod.started or pod.ready
     ]
-    ages = [pod.age_s for pod in fresh if pod.age_s is not None]
+    ages = [pod.age_s for pod, load in fresh if load is not None and pod.age_s is not None]
     return Readings(
         waiting=_sum([reading.waiting for reading in readings]),
         in_flight=_sum([reading.in_flight for reading in readings]),

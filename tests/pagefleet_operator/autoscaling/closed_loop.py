@@ -109,7 +109,7 @@ class World:
         for engine in self.engines:
             ready = engine.ready_at_s <= self.now_s
             pods.append(PodLoad("pod", ready, True, engine.load(ready), self.dice.uniform(0, 2)))
-        fleet = Fleet(len(self.engines), tuple(pods))
+        fleet = Fleet(len(self.engines), tuple(pods), cold_start_s=self.cold_start_s)
         outcome = decide(self.policy, fleet, self.memory, at(self.now_s))
         self.memory = outcome.memory
         self.trail.append((self.now_s, outcome.desired))

@@ -233,6 +233,7 @@ def test_conditions_say_what_holds_the_number(pods: Fleet, active: Reason, able:
         (fleet(ready(), ready(), rollout=True), "RolloutInProgress"),
         (fleet(ready(12, 8), UNPLACED, UNPLACED), "PendingPods"),
         (FULL, "TooManyReplicas"),
+        (fleet(*[KV_LIAR] * 2), "MetricsPartial"),
         (fleet(SILENT, current=9), "TooManyReplicas"),
         (fleet(ready(), current=0), "TooFewReplicas"),
     ],

@@ -73,6 +73,11 @@ def test_an_engine_that_began_anew_counts_from_its_beginning() -> None:
     assert outcome.decision.readings[0].proposal == 2
 
 
+def test_a_pod_that_took_anothers_place_counts_from_its_beginning() -> None:
+    outcome = later(marked(timed("a", 100, 0), timed("b", 0, 0)), timed("a", 100, 0), timed("c", 0, 30))
+    assert outcome.decision.readings[0].value == "1.93 s"
+
+
 def test_short_times_never_lower_the_number() -> None:
     outcome = later(marked(*[timed(name, 0, 0) for name in "abc"]), *[timed(name, 90, 0) for name in "abc"])
     assert outcome.decision.readings[0].proposal == 3

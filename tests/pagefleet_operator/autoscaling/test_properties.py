@@ -2,7 +2,7 @@ import math
 from dataclasses import replace
 from zoneinfo import ZoneInfo
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagefleet_api.behavior import RateUnit, SelectPolicy
@@ -14,6 +14,7 @@ from pagefleet_operator.autoscaling.policy import DOWN, Rate, Rules
 from pagefleet_operator.autoscaling.schedules import Schedule
 from pagefleet_operator.autoscaling.values import Change, Mark, Overrun, Point
 from pagefleet_operator.histogram import Histogram
+from pagefleet_operator.observed import Now
 from tests.pagefleet_operator.autoscaling.build import DEFAULTS, SILENT, at, calm, load
 
 NIGHT = Schedule("night", ZoneInfo("UTC"), frozenset(range(7)), 0, 360, 3, 4)
@@ -22,6 +23,7 @@ rates = st.lists(
     min_size=1,
     max_size=3,
 ).map(tuple)
+FEW = settings(max_examples=40, deadline=None)
 policies = st.builds(
     lambda least, room, **rest: Policy(min_replicas=least, max_replicas=least + room, **rest),
     least=st.integers(1, 5),
@@ -82,6 +84,7 @@ memories = st.none() | st.builds(
 )
 
 
+@FEW
 @given(policies, fleets, memories)
 def test_the_number_is_never_outside_the_bounds(policy: Policy, fleet: Fleet, memory: Memory | None) -> None:
     outcome = decide(policy, fleet, memory, at(0))
@@ -89,6 +92,7 @@ def test_the_number_is_never_outside_the_bounds(policy: Policy, fleet: Fleet, me
     assert outcome.memory.desired == outcome.desired
 
 
+@FEW
 @given(policies, memories, st.lists(st.sampled_from([SILENT, PodLoad("old", True, True, load(), 31.0)]), max_size=8))
 def test_without_a_fresh_sample_the_number_stays(policy: Policy, memory: Memory | None, silent: list[PodLoad]) -> None:
     policy = replace(policy, schedules=(), fallback_replicas=None)
@@ -99,6 +103,7 @@ def test_without_a_fresh_sample_the_number_stays(policy: Policy, memory: Memory 
     assert outcome.active.reason in {Reason.METRICS_STALE, Reason.WAITING_FOR_METRICS}
 
 
+@FEW
 @given(policies, st.lists(loads, max_size=4), st.integers(0, 8))
 def test_nothing_goes_down_below_the_coverage(policy: Policy, answered: list[Load], silent: int) -> None:
     policy = replace(policy, min_coverage=0.5, down=replace(DOWN, window_s=0), schedules=())
@@ -108,6 +113,7 @@ def test_nothing_goes_down_below_the_coverage(policy: Policy, answered: list[Loa
         assert decide(policy, fleet, calm(len(fleet.pods)), at(0)).desired >= min(len(fleet.pods), policy.max_replicas)
 
 
+@FEW
 @given(
     policies,
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8), st.floats(0, 0.5)), min_size=1, max_size=6),
@@ -124,3 +130,73 @@ def test_more_load_never_gives_a_smaller_number(
 
     waiting, running, kv = rows[0]
     assert answer(rows[0]) <= answer((waiting + more[0], running + more[1], kv + more[2]))
+
+
+LOADS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8), st.floats(0, 0.5)), min_size=1, max_size=6)
+
+
+@FEW
+@given(policies, LOADS, st.lists(st.floats(0, 100), min_size=1, max_size=12))
+def test_a_constant_load_moves_the_number_in_one_direction_only(
+    policy: Policy, rows: list[tuple[int, int, float]], waits_s: list[float]
+) -> None:
+    """The same sums over as many pods as the answer asks for: they spread, and nothing swings back."""
+    policy = replace(policy, max_queued_requests=100_000, schedules=(), ttft_target_s=None, waiting_target=None)
+    waiting, running, kv = (sum(row[0] for row in rows), sum(row[1] for row in rows), sum(row[2] for row in rows))
+    now_s, memory, numbers = 0.0, calm(len(rows)), [len(rows)]
+    for wait_s in waits_s:
+        pods = max(numbers[-1], 1)
+        spread = [load(waiting // pods, running // pods, min(kv / pods, 1)) for _ in range(pods - 1)]
+        rest = load(waiting - waiting // pods * (pods - 1), running - running // pods * (pods - 1), min(kv / pods, 1))
+        fleet = tuple(PodLoad("pod", True, True, one, 1.0) for one in (rest, *spread))
+        outcome = decide(policy, Fleet(pods, fleet), memory, at(now_s))
+        memory, now_s = outcome.memory, now_s + wait_s
+        numbers.append(outcome.desired)
+    assert numbers in (sorted(numbers), sorted(numbers, reverse=True))
+
+
+@FEW
+@given(policies, LOADS, st.integers(1, 30))
+def test_a_step_gets_its_answer_as_fast_as_the_rate_allows(
+    policy: Policy, rows: list[tuple[int, int, float]], value: int
+) -> None:
+    up = Rules(window_s=0, rates=(Rate(RateUnit.PODS, value, 10.0),), tolerance=0.0)
+    exact = replace(DOWN, tolerance=0.0)
+    policy = replace(policy, max_queued_requests=100_000, up=up, down=exact, schedules=(), lookahead_s=0.0)
+    fleet = Fleet(len(rows), tuple(PodLoad("pod", True, True, load(*row), 1.0) for row in rows))
+    free = replace(policy, up=replace(up, rates=(Rate(RateUnit.PODS, 10_000, 10.0),)))
+    begin = max(len(rows), policy.min_replicas)
+    answer = decide(free, fleet, calm(begin), at(0)).desired
+    memory = calm(begin)
+    if answer > begin <= policy.max_replicas:
+        periods = -(-(answer - begin) // value)
+        for period in range(periods):
+            memory = decide(policy, fleet, memory, at(10.0 * period)).memory
+        assert memory.desired >= answer
+
+
+@FEW
+@given(policies, LOADS, st.floats(-1e6, 1e6), memories)
+def test_a_jump_of_the_wall_clock_moves_nothing(
+    policy: Policy, rows: list[tuple[int, int, float]], jump_s: float, memory: Memory | None
+) -> None:
+    policy = replace(policy, schedules=())
+    fleet = Fleet(len(rows), tuple(PodLoad("pod", True, True, load(*row), 1.0) for row in rows))
+    jumped = Now(at(jump_s).wall, at(0).monotonic_s)
+    before, after = (decide(policy, fleet, memory, now) for now in (at(0), jumped))
+    assert (before.desired, before.memory) == (after.desired, after.memory)
+
+
+@FEW
+@given(policies, LOADS, st.lists(st.floats(1, 60), min_size=1, max_size=8))
+def test_restarts_of_the_operator_take_nothing_down_within_a_window(
+    policy: Policy, rows: list[tuple[int, int, float]], waits_s: list[float]
+) -> None:
+    policy = replace(policy, down=replace(DOWN, window_s=61), schedules=(), max_replicas=40)
+    fleet = Fleet(len(rows), tuple(PodLoad("pod", True, True, load(*row), 1.0) for row in rows))
+    now_s, least = 0.0, len(rows)
+    for wait_s in waits_s:
+        first = decide(policy, fleet, None, at(now_s))
+        second = decide(policy, fleet, first.memory, at(now_s + wait_s))
+        least, now_s = min(least, first.desired, second.desired), now_s + wait_s
+    assert least == len(rows)

@@ -1,5 +1,6 @@
 from pagefleet_api.status import AutoscalingStatus, Status
 from pagefleet_operator.observed import Observed
+from pagefleet_operator.starts import Phases, StartLog
 from pagefleet_operator.status import invalid_status
 from tests.pagefleet_operator.plan.build import drained, observed, pod
 from tests.pagefleet_operator.status.build import at, condition, fleet, outcome, ready, service, status
@@ -26,6 +27,20 @@ def test_a_long_name_is_cut_in_the_url_as_in_its_service() -> None:
     long = service().model_copy(update={"name": "l" * 80})
     found = status(Observed(), 1, of=long)
     assert found.url == f"http://{long.child_name}.team.svc/v1"
+
+
+def test_cold_starts_are_told_in_whole_seconds_and_outlive_the_operator() -> None:
+    assert status(Observed(), 1).cold_start is None
+    log = StartLog((Phases(0.6, 2.4, 3.5, 4.5), Phases(0.4, 9.6, None, 20.0)))
+    told = status(Observed(), 1, starts=log)
+    assert told.cold_start is not None
+    assert told.cold_start.model_dump() == {
+        "starts": 2,
+        "p50_seconds": 11,
+        "p95_seconds": 30,
+        "phases": {"schedule_seconds": 0, "image_seconds": 2, "weights_seconds": 4, "warm_up_seconds": 4},
+    }
+    assert status(Observed(), 1, starts=StartLog(), previous=told).cold_start == told.cold_start
 
 
 def test_a_change_is_kept_in_the_history_with_its_time() -> None:

@@ -284,3 +284,11 @@ def test_a_cached_model_is_waited_for(stage: Stage, cached: tuple[str, str], rea
 def test_a_service_that_serves_stays_ready_while_its_next_model_is_on_its_way() -> None:
     found = condition(status(observed(pod("a")), 1, prefetch=Prefetch(Stage.FAILING, "words")), "Ready")
     assert found is not None and found.status == "True"
+
+
+def test_ready_does_not_depend_on_the_autoscalers_samples() -> None:
+    blind = outcome(fleet(SILENT, SILENT))
+    found = status(observed(pod("a"), pod("b")), 2, scaled=blind)
+    ready_condition, scaling = condition(found, "Ready"), condition(found, "ScalingActive")
+    assert ready_condition is not None and (ready_condition.status, ready_condition.reason) == ("True", "Serving")
+    assert scaling is not None and (scaling.status, scaling.reason) == ("False", "MetricsStale")
