@@ -9,7 +9,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -17,9 +17,10 @@ from e2e import manifests, release
 from e2e.cluster import images
 from e2e.cluster.box import Box
 from e2e.cluster.layout import STEADY
+from e2e.kubectl import Json
 from e2e.operator_pods import Operator
 from e2e.progress import Progress
-from e2e.service import Service
+from e2e.service import KIND, Service
 from e2e.sites import BoxSite, ImageNames, state_folder
 
 _READS = frozenset({"GET", "LIST", "WATCH", "CONNECT"})
@@ -50,11 +51,13 @@ def services() -> list[dict[str, object]]:
     overlay = {"metadata": {"labels": {"team": "a"}}, "spec": {"containers": [{"name": "engine", "env": [_POD_IP]}]}}
     return [
         manifests.service("fixed", replicas=2),
-        manifests.service("scaled", autoscaling={"minReplicas": 1, "maxReplicas": 3}),
+        manifests.service("scaled", autoscaling={"minReplicas": 1, "maxReplicas": 3, "behavior": _CALM}),
         manifests.service("own", podTemplate=overlay),
     ]
 
 
+_CALM = {"scaleDown": {"stabilizationWindowSeconds": 30}}
+"""Its end is something that happens, so it has to be over before the counting begins."""
 _POD_IP = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 
 
@@ -78,6 +81,20 @@ def since(before: Counts, after: Counts) -> Counts:
     return {name: value for name, value in grown.items() if value}
 
 
+def changed(before: Sequence[Json], after: Sequence[Json]) -> dict[str, list[str]]:
+    """Fields of the status that differ, by service; a service without any has none."""
+    known = {body["metadata"]["name"]: body.get("status", {}) for body in before}
+    fields = {
+        body["metadata"]["name"]: [
+            f"{name}: {known[body['metadata']['name']].get(name)} -> {value}"
+            for name, value in body["status"].items()
+            if known[body["metadata"]["name"]].get(name) != value
+        ]
+        for body in after
+    }
+    return {name: differences for name, differences in fields.items() if differences}
+
+
 def measure(site: BoxSite, minutes: float, progress: Progress) -> dict[str, object]:
     """Make the services, wait until nothing is left to do, and count."""
     kubectl, operator = site.kubectl.within(_NAMESPACE), Operator(site)
@@ -91,6 +108,7 @@ def measure(site: BoxSite, minutes: float, progress: Progress) -> dict[str, obje
         time.sleep(_SETTLE_S)
     counted = operator.metric("pagefleet_api_writes_total") or 0.0
     passes = operator.metric("pagefleet_reconcile_seconds_count") or 0.0
+    objects = kubectl.items(KIND)
     before = writes(kubectl.run("get", "--raw", "/metrics"))
     with progress.step(f"{minutes:g} minutes in which nothing happens"):
         time.sleep(minutes * 60)
@@ -102,6 +120,7 @@ def measure(site: BoxSite, minutes: float, progress: Progress) -> dict[str, obje
         "passes": (operator.metric("pagefleet_reconcile_seconds_count") or 0.0) - passes,
         "operator_writes": (operator.metric("pagefleet_api_writes_total") or 0.0) - counted,
         "cluster_writes": since(before, after),
+        "changed": changed(objects, kubectl.items(KIND)),
     }
 
 

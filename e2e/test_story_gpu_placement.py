@@ -1,9 +1,11 @@
-"""Pods with several GPUs on two nodes of eight: the scheduler gives whole devices, and no pod shares them.
+"""Pods with several GPUs on two nodes of eight: the scheduler gives whole devices, and no pod shares them. One of them
+goes where the user's pod template says.
 
 The devices have a name of their own and are there for the scheduler alone: no other story can take them.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -26,11 +28,11 @@ def eight_each(place: BoxSite) -> Iterator[None]:
         yield
 
 
-def _manifest(name: str, count: int, replicas: int) -> str:
+def _manifest(name: str, count: int, replicas: int, **spec: Any) -> str:
     engine = {"device": "auto", "parallelism": {"tensor": count}}
     limits = {"memory": "2Gi"}
     resources = {"gpu": {"resourceName": DEVICE, "count": count}, "requests": {"cpu": "50m"}, "limits": limits}
-    return manifests.text(manifests.service(name, engine=engine, resources=resources, replicas=replicas))
+    return manifests.text(manifests.service(name, engine=engine, resources=resources, replicas=replicas, **spec))
 
 
 def test_pods_with_eight_gpus_get_a_node_each_and_the_third_waits(eight_each: None, kubectl: Kubectl) -> None:
@@ -48,9 +50,22 @@ def test_pods_with_eight_gpus_get_a_node_each_and_the_third_waits(eight_each: No
     wait_for("its pods are gone", lambda: not service.pods(), 60)
 
 
-def test_a_pod_with_one_gpu_serves(eight_each: None, kubectl: Kubectl) -> None:
-    kubectl.apply(_manifest("one", 1, 1))
+def test_a_pod_with_one_gpu_serves_where_its_template_says(eight_each: None, kubectl: Kubectl) -> None:
+    engine = {
+        "name": "engine",
+        "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
+        "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+    }
+    volumes = [{"name": "scratch", "emptyDir": {}}]
+    node = {"kubernetes.io/hostname": "node2"}
+    pod_spec = {"nodeSelector": node, "volumes": volumes, "containers": [engine]}
+    template = {"metadata": {"labels": {"team": "a"}}, "spec": pod_spec}
+    kubectl.apply(_manifest("one", 1, 1, podTemplate=template))
     service = Service(kubectl, "one")
     service.wait_until_ready(1, 90)
-    (container,) = service.pods()[0].body["spec"]["containers"]
+    (pod,) = service.pods()
+    (container,) = pod.body["spec"]["containers"]
     assert container["resources"]["limits"][DEVICE] == "1"
+    assert (pod.node, pod.body["metadata"]["labels"]["team"]) == ("node2", "a")
+    words = "import os; print(os.environ['POD_IP'], os.access('/scratch', os.W_OK))"
+    assert kubectl.run("exec", pod.name, "--", "python", "-c", words).split() == [pod.address, "True"]

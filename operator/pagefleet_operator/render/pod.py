@@ -24,10 +24,9 @@ _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 def template(service: InferenceService, image: str, fetch_image: str) -> Part:
     """Template of every pod of a service, with what the user laid over it."""
-    own, overlay = _own_template(service, image, fetch_image), service.spec.pod_template
-    if overlay is None:
-        return own
-    whole: Part = with_server_defaults(merged(own, overlay))
+    own = _own_template(service, image, fetch_image)
+    overlay = service.spec.pod_template
+    whole: Part = with_server_defaults(own if overlay is None else merged(own, overlay))
     if len(whole["spec"]["containers"]) > 1:
         notes = {_DEFAULT_CONTAINER: labels.CONTAINER, **(whole["metadata"].get("annotations") or {})}
         whole["metadata"]["annotations"] = notes

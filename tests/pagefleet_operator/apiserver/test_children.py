@@ -4,12 +4,16 @@ import itertools
 import time
 
 import pytest
+import yaml
 
 from pagefleet_api import labels
+from pagefleet_operator.kinds import CHILDREN
+from pagefleet_operator.plan.convergence import up_to_date
 from tests.pagefleet_operator.apiserver.api import Api, Json, eventually
 from tests.pagefleet_operator.apiserver.conftest import Start
 from tests.pagefleet_operator.apiserver.fleet import Fleet
-from tests.pagefleet_operator.apiserver.operators import OperatorProcess, example, service
+from tests.pagefleet_operator.apiserver.operators import EXAMPLES, ROOT, OperatorProcess, example, service
+from tests.pagefleet_operator.golden.__main__ import rendered
 
 pytestmark = pytest.mark.apiserver
 
@@ -183,6 +187,21 @@ def test_an_object_of_somebody_else_under_our_name_is_left_alone_and_reported(
     assert "ownerReferences" not in (api.get("services", namespace, "s") or {})["metadata"]
     api.delete("services", namespace, "s")
     eventually(lambda: api.get("deployments", namespace, "s"), "the conflict is over")
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_what_an_example_renders_to_is_written_once(api: Api, namespace: str, name: str) -> None:
+    for text in rendered(ROOT / "examples" / f"{name}.yaml").values():
+        manifest = yaml.safe_load(text)
+        meta = manifest["metadata"]
+        meta["namespace"] = namespace
+        del meta["ownerReferences"]  # its owner is not there, and the garbage collector would notice
+        if manifest["kind"] == "Deployment":
+            manifest["spec"]["replicas"] = 0
+        path = CHILDREN[manifest["kind"]].path(namespace, meta["name"])
+        query = f"?fieldManager={labels.FIELD_MANAGER}&force=true"
+        live = api.call("PATCH", path + query, manifest, "application/apply-patch+yaml")
+        assert up_to_date(manifest, live), f"{manifest['kind']} would be written again in every pass"
 
 
 def test_a_pod_template_with_directives_and_nulls_reaches_the_pods_and_is_written_once(
