@@ -2,12 +2,14 @@
 extended resource the nodes have left, and what the kubelet said in Events. Pure.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import NamedTuple
 
 from pagefleet_api import quantity
-from pagefleet_operator.problems import Body, condition_of
+from pagefleet_operator.problems import Body, condition_of, parse_time
 
 _NO_MORE_PODS = frozenset({"NoSchedule", "NoExecute"})
 _STATE_OF_NODE = "node.kubernetes.io/"
@@ -15,6 +17,7 @@ _HINDER = frozenset(
     {"FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox", "FailedSync", "NetworkNotReady"}
 )
 _FURTHER = frozenset({"SuccessfulAttachVolume", "Pulling", "Pulled", "Created"})
+_PROBE = re.compile("failed (liveness|startup) probe")
 _ENDED = frozenset({"Succeeded", "Failed"})
 
 
@@ -88,6 +91,19 @@ def pulls(events: Iterable[Body]) -> int:
     return sum(_times(event) for event in events if event.get("reason") == "Pulling")
 
 
+def probe_kill(events: Iterable[Body], ended: datetime) -> str | None:
+    """Why the kubelet ended the container that `ended` then; None when it ended by itself.
+
+    The kubelet gives a probe's failure as a reason only there, and then lets the container drain: what was started
+    since is another container.
+    """
+    told = [(at, event) for event in events if (at := parse_time(_said_at(event))) is not None and at <= ended]
+    kills = [(at, str(event.get("message"))) for at, event in told if event.get("reason") == "Killing"]
+    at, words = max(kills, default=(ended, ""))
+    started = any(event.get("reason") == "Started" and moment > at for moment, event in told)
+    return words if _PROBE.search(words) and not started else None
+
+
 def _times(event: Body) -> int:
     return int((event.get("series") or {}).get("count") or event.get("count") or 1)
 
@@ -108,6 +124,8 @@ class Evidence:
     """The latest by pod uid, of pods that do not get as far as running."""
     pulls: Mapping[str, int] = field(default_factory=dict)
     """How often at least the image was tried, by pod uid, of pods whose image does not come."""
+    kills: Mapping[str, str] = field(default_factory=dict)
+    """Why the kubelet ended the engine, by pod uid, of pods where it did so last."""
 
 
 def extended_requests(spec: Body) -> dict[str, int]:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from pagefleet_api.reasons import Reason
 from pagefleet_operator.cluster import ApiError, Body
-from pagefleet_operator.evidence import Evidence, Room, Warned, allocatable_on, pulls, taken_by
+from pagefleet_operator.evidence import Evidence, Room, Warned, allocatable_on, probe_kill, pulls, taken_by
 from pagefleet_operator.kinds import NODE, POD, POD_EVENT, Kind
 from pagefleet_operator.observed import Observed, Pod
 
@@ -72,7 +72,8 @@ class Inquiry:
         waiting = sorted({name for pod in active if _is(pod, Reason.UNSCHEDULABLE) for name in pod.extended})
         pulling = [pod for pod in active if _is(pod, Reason.IMAGE_PULL_FAILED)][:_PODS_ASKED]
         creating = [pod for pod in active if pod.creating and _age_s(pod, now) >= _PATIENCE_S][:_PODS_ASKED]
-        asked = {pod.uid: pod for pod in (*pulling, *creating)}
+        crashed = [pod for pod in active if _is(pod, Reason.CRASH_LOOP)][:_PODS_ASKED]
+        asked = {pod.uid: pod for pod in (*pulling, *creating, *crashed)}
         answers = await asyncio.gather(*(self._events(namespace, pod, now) for pod in asked.values()))
         said = dict(zip(asked, answers, strict=True))
         latest = {pod.uid: Warned.latest(said[pod.uid]) for pod in creating}
@@ -80,6 +81,7 @@ class Inquiry:
             room=await self.room(waiting[0]) if waiting else None,
             warnings={uid: warned for uid, warned in latest.items() if warned is not None},
             pulls={pod.uid: times for pod in pulling if (times := pulls(said[pod.uid]))},
+            kills={pod.uid: words for pod in crashed if (words := _kill(pod, said[pod.uid]))},
         )
 
     async def _events(self, namespace: str, pod: Pod, now: datetime) -> list[Body]:
@@ -142,6 +144,11 @@ class Inquiry:
 
 def _is(pod: Pod, reason: Reason) -> bool:
     return pod.problem is not None and pod.problem.reason is reason
+
+
+def _kill(pod: Pod, events: list[Body]) -> str | None:
+    ended = None if pod.problem is None else pod.problem.since
+    return None if ended is None else probe_kill(events, ended)
 
 
 def _age_s(pod: Pod, now: datetime) -> float:

@@ -79,6 +79,8 @@ def _known_better(pod: Pod, problem: PodProblem, evidence: Evidence) -> PodProbl
         return replace(problem, message=problem.message + _room(pod, evidence.room))
     if problem.reason is Reason.IMAGE_PULL_FAILED and pod.uid in evidence.pulls:
         return replace(problem, message=f"{problem.message} (tried {_times(evidence.pulls[pod.uid])})")
+    if problem.reason is Reason.CRASH_LOOP and pod.uid in evidence.kills:
+        return replace(problem, message=f"{problem.message}; the kubelet ended it: {evidence.kills[pod.uid]}")
     warned = evidence.warnings.get(pod.uid)
     if pod.creating is not None and warned is not None:
         return PodProblem(_hindrance(warned), f"{warned.reason}: {warned.message}", problem.since)

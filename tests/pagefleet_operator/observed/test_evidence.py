@@ -1,8 +1,9 @@
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from pagefleet_operator.evidence import Room, Warned, allocatable_on, extended_requests, pulls, taken_by
+from pagefleet_operator.evidence import Room, Warned, allocatable_on, extended_requests, probe_kill, pulls, taken_by
 
 GPU = "nvidia.com/gpu"
 
@@ -135,3 +136,25 @@ def test_pulls_are_counted_by_the_kubelets_events() -> None:
     events = [event("Pulling", 1, count=3), event("Pulling", 2), event("Pulling", 3, series={"count": 2})]
     assert pulls([*events, event("Failed", 4, count=9)]) == 6
     assert pulls([]) == 0
+
+
+LIVENESS = "Container engine failed liveness probe, will be restarted"
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([], None),
+        ([event("Started", 1), event("Unhealthy", 4), event("Killing", 5, LIVENESS)], LIVENESS),
+        ([event("Killing", 5, LIVENESS), event("Started", 7)], None),
+        ([event("Killing", 5, LIVENESS), event("Started", 20)], LIVENESS),
+        ([event("Killing", 2, LIVENESS), event("Killing", 6, "Stopping container engine")], None),
+        ([event("Killing", 20, LIVENESS)], None),
+        ([{"reason": "Killing", "message": LIVENESS}], None),
+    ],
+    ids=["none", "killed", "another since", "started after", "stopped", "after its end", "undated"],
+)
+def test_a_container_that_a_probe_ended_is_told_from_one_that_ended_by_itself(
+    events: list[dict[str, Any]], expected: str | None
+) -> None:
+    assert probe_kill(events, datetime(2026, 1, 1, 0, 0, 10, tzinfo=UTC)) == expected

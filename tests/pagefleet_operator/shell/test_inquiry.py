@@ -1,5 +1,6 @@
 """What is asked for only while a pod is in trouble."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +12,7 @@ from pagefleet_operator import inquiry
 from pagefleet_operator.inquiry import Inquiry
 from pagefleet_operator.kinds import Kind
 from pagefleet_operator.observed import Evidence, Observed, Pod, PodProblem, Warned
-from tests.pagefleet_operator.observed.test_evidence import GPU, event, node, pod
+from tests.pagefleet_operator.observed.test_evidence import GPU, LIVENESS, event, node, pod
 
 NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
 WAITS = Pod(name="p", uid="u", extended={GPU: 1}, problem=PodProblem(Reason.UNSCHEDULABLE, "full"))
@@ -109,6 +110,15 @@ async def test_tries_of_an_image_are_counted() -> None:
     found = await Inquiry(lister, everywhere=False).about("n", Observed(pods=(pulling, gone)), NOW)
     assert found.pulls == {"p": 3}
     assert lister.asked == ["events involvedObject.uid=p"]
+
+
+async def test_a_probe_that_ended_an_engine_is_found() -> None:
+    lister = Lister()
+    lister.events = [event("Killing", 5, LIVENESS)]
+    crash = PodProblem(Reason.CRASH_LOOP, "exit code 0", NOW)
+    pods = (Pod(name="p", uid="p", problem=crash), Pod(name="q", uid="q", problem=replace(crash, since=None)))
+    found = await Inquiry(lister, everywhere=False).about("n", Observed(pods=pods), NOW)
+    assert found.kills == {"p": LIVENESS}
 
 
 async def test_events_that_cannot_be_read_cost_the_words_alone() -> None:

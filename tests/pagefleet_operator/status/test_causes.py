@@ -43,6 +43,13 @@ def test_pods_that_only_start_hide_no_cause_however_many_they_are() -> None:
     assert words(*starting) == ("Starting", "a: the engine loads the model (3 pods)")
 
 
+def test_a_crash_that_a_probe_brought_about_says_so() -> None:
+    crashed = sick("a", Reason.CRASH_LOOP, "exit code 0, 1 restart")
+    killed = Evidence(kills={"a": "Container engine failed startup probe"})
+    assert words(crashed)[1] == "a: exit code 0, 1 restart"
+    assert words(crashed, evidence=killed)[1].endswith("; the kubelet ended it: Container engine failed startup probe")
+
+
 def test_not_every_cause_of_many_is_told() -> None:
     kinds = (Reason.OUT_OF_MEMORY, Reason.CRASH_LOOP, Reason.IMAGE_PULL_FAILED, Reason.NODE_LOST)
     assert words(*(sick(kind.value, kind) for kind in kinds))[1].count(";") == 2
