@@ -5,6 +5,7 @@ of this one.
 """
 
 import asyncio
+import base64
 import contextlib
 import json
 import logging
@@ -16,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from pagefleet_api import model_uri
 from pagefleet_api.service import CapacityPolicy, InferenceService
@@ -24,9 +25,9 @@ from pagefleet_api.sizing.facts import CONFIG_FILE, INDEX_FILE, ModelFacts
 from pagefleet_api.sizing.fields import ConfigUnusable
 from pagefleet_operator.cache import ServiceKey
 from pagefleet_operator.capacity import on_cpu
-from pagefleet_operator.cluster import ApiError
+from pagefleet_operator.cluster import ApiError, Body
 from pagefleet_operator.inquiry import Lister
-from pagefleet_operator.kinds import NODE
+from pagefleet_operator.kinds import NODE, SECRET, Kind
 from pagefleet_operator.knowledge import GpuNodes, Knowledge, gpu_nodes
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,11 @@ log = logging.getLogger(__name__)
 _READ_HERE = ("hf",)
 """Schemes whose addresses no user can choose, and that are read without credentials: a user's http:// may name any host
 that the operator reaches, and a bucket would be opened with the operator's own cloud identity."""
+_UNOPENED = (
+    "the operator may not read the Secret of model.secretRef (the chart's readModelSecrets lets it); known once a pod "
+    "is ready"
+)
+_TOKEN, _ENDPOINT = "HF_TOKEN", "HF_ENDPOINT"
 _READ_LIMIT_S = 60.0
 _NODES_FRESH_S = 60.0
 _FAILED_FIRST_S, _FAILED_CAP_S = 30.0, 1800.0
@@ -45,10 +51,18 @@ class FilesUnread(Exception):
 
 
 class ModelKey(NamedTuple):
-    """One version of a model that everybody may read."""
+    """One version of a model. `secret` opens it (namespace and name), or everybody may read it."""
 
     uri: str
     revision: str | None = None
+    secret: tuple[str, str] | None = None
+
+
+class Asker(Lister, Protocol):
+    """Reads single objects too; `Cluster` is one."""
+
+    async def read(self, kind: Kind, namespace: str, name: str) -> Body | None:
+        """One object, or None when there is none. Raises ApiError."""
 
 
 Reader = Callable[[ModelKey, Mapping[str, str]], Awaitable[ModelFacts]]
@@ -64,12 +78,21 @@ class _Tried:
 
 
 class Fitting:
-    """Finds `Knowledge`. `everywhere`: this operator may look at nodes. `changed`: more is known of a service now."""
+    """Finds `Knowledge`. `everywhere`: this operator may look at nodes. `secrets`: it may read Secrets.
+
+    `changed`: more is known of a service now.
+    """
 
     def __init__(
-        self, lister: Lister, changed: Callable[[ServiceKey], None], *, everywhere: bool, reader: Reader | None = None
+        self,
+        asker: Asker,
+        changed: Callable[[ServiceKey], None],
+        *,
+        everywhere: bool,
+        secrets: bool = False,
+        reader: Reader | None = None,
     ) -> None:
-        self._lister, self._changed, self._everywhere = lister, changed, everywhere
+        self._asker, self._changed, self._everywhere, self._secrets = asker, changed, everywhere, secrets
         self._reader = reader or read_files
         self._tried: dict[ModelKey, _Tried] = {}
         self._reading: dict[ModelKey, set[ServiceKey]] = {}
@@ -84,11 +107,12 @@ class Fitting:
             return Knowledge()
         if model_uri.parse(spec.model.uri).scheme not in _READ_HERE:
             return Knowledge(unknown=f"{spec.model.uri} is read by the pod alone; known once one is ready")
-        if spec.model.secret_ref is not None:
-            return Knowledge(unknown="the operator reads no Secret, model.secretRef neither; known once a pod is ready")
-        tried = self._about_model(
-            ModelKey(spec.model.uri, spec.model.revision), ServiceKey(service.namespace, service.name)
-        )
+        secret = spec.model.secret_ref
+        if secret is not None and not self._secrets:
+            return Knowledge(unknown=_UNOPENED)
+        opened_by = None if secret is None else (service.namespace, secret.name)
+        model = ModelKey(spec.model.uri, spec.model.revision, opened_by)
+        tried = self._about_model(model, ServiceKey(service.namespace, service.name))
         if tried is None:
             return Knowledge(unknown=f"{CONFIG_FILE} of {spec.model.uri} is being read", reading=True)
         gpus = None if tried.facts is None or on_cpu(spec) else await self._gpus(spec.resources.gpu.resource_name)
@@ -113,7 +137,7 @@ class Fitting:
         again_s = time.monotonic() + min(_FAILED_FIRST_S * 2 ** (failures - 1), _FAILED_CAP_S)
         try:
             async with self._one_at_a_time:
-                facts = await self._reader(model, {})
+                facts = await self._reader(model, await self._credentials(model))
             tried = _Tried(facts, "", 0, 0.0)
         except FilesUnread as error:
             log.warning("model_files_unread", extra={"model": model.uri, "error": str(error)})
@@ -124,6 +148,22 @@ class Fitting:
         for key in self._reading.pop(model):
             self._changed(key)
 
+    async def _credentials(self, model: ModelKey) -> dict[str, str]:
+        """The hub's token, and nothing else that the Secret has: an endpoint in it would be the user's choice."""
+        if model.secret is None:
+            return {}
+        namespace, name = model.secret
+        try:
+            found = await self._asker.read(SECRET, namespace, name)
+        except ApiError as error:
+            raise FilesUnread(f"model.secretRef {name}: {error}") from error
+        data = (found or {}).get("data") or {}
+        if _TOKEN not in data or _ENDPOINT in data:
+            raise FilesUnread(
+                f"model.secretRef {name}: a Secret with {_TOKEN} and without {_ENDPOINT} is read here alone"
+            )
+        return {_TOKEN: base64.b64decode(data[_TOKEN]).decode(errors="replace").strip()}
+
     async def _gpus(self, resource: str) -> tuple[GpuNodes, ...] | None:
         """Types on the nodes, as of the latest minute; None where they cannot be told."""
         if not self._everywhere:
@@ -131,7 +171,7 @@ class Fitting:
         known = self._nodes.get(resource)
         if known is None or time.monotonic() >= known[1]:
             try:
-                found = gpu_nodes(await self._lister.items(NODE, None), resource)
+                found = gpu_nodes(await self._asker.items(NODE, None), resource)
             except ApiError as error:
                 log.warning("gpu_types_unknown", extra={"resource": resource, "error": str(error)})
                 found = None

@@ -68,7 +68,8 @@ class Reconciler:
         self._prefetching = Prefetching(cluster, cache, settings.fetch_image)
         self._inquiry = Inquiry(cluster, everywhere=not settings.namespaces)
         self._images = Images(settings.engine_image, settings.fetch_image)
-        self._fitting = Fitting(cluster, lambda key: look_again(key, 0), everywhere=not settings.namespaces)
+        everywhere, secrets = not settings.namespaces, settings.read_model_secrets
+        self._fitting = Fitting(cluster, lambda key: look_again(key, 0), everywhere=everywhere, secrets=secrets)
         self._kept: dict[ServiceKey, Recollection] = {}
 
     async def converge(self, key: ServiceKey) -> None:

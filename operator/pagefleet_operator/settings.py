@@ -67,6 +67,8 @@ class Settings:
 
     engine_image: str = DEFAULT_ENGINE_IMAGE
     fetch_image: str = DEFAULT_FETCH_IMAGE
+    read_model_secrets: bool = False
+    """Whether the fit check may open gated models with the tokens that services name."""
     namespaces: tuple[str, ...] = ()
     shard: str | None = None
     listen: Address = DEFAULT_LISTEN
@@ -100,6 +102,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
     return Settings(
         engine_image=options.engine_image,
         fetch_image=options.fetch_image,
+        read_model_secrets=options.read_model_secrets,
         namespaces=tuple(dict.fromkeys(options.namespace or _words(environment.get("PAGEFLEET_NAMESPACE", "")))),
         listen=Address(host, port),
         lease_namespace=options.lease_namespace,
@@ -156,6 +159,12 @@ def _add_image_flags(result: argparse.ArgumentParser, default: Callable[[str, st
 
 
 def _add_scope_flags(result: argparse.ArgumentParser, default: Callable[[str, str], str]) -> None:
+    result.add_argument(
+        "--read-model-secrets",
+        action=argparse.BooleanOptionalAction,
+        default=default("READ_MODEL_SECRETS", "false") == "true",
+        help="read the Secret that model.secretRef names, to tell whether a gated model fits (default: do not)",
+    )
     result.add_argument(
         "--namespace",
         metavar="NAME",

@@ -30,8 +30,8 @@ def gpu_node(api: Api) -> Iterator[str]:
 
 @pytest.fixture
 def published(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A hub with Llama 3.1 70B that the operator reaches."""
-    with hub({"config.json": json.dumps(configs.LLAMA_70B).encode()}) as (served, _):
+    """A hub with Llama 3.1 70B, gated, that the operator reaches."""
+    with hub({"config.json": json.dumps(configs.LLAMA_70B).encode()}, token="hf_good") as (served, _):
         monkeypatch.setenv("HF_ENDPOINT", served.address)
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         yield
@@ -53,8 +53,9 @@ def condition(api: Api, namespace: str, kind: str) -> tuple[str, str]:
 def test_a_model_that_no_node_holds_makes_no_pod_until_that_is_asked_for(
     api: Api, namespace: str, start: Start, gpu_node: str, published: None
 ) -> None:
-    start(flags=("--log-format", "json")).ready()
-    model = {"uri": "hf://org/name", "revision": "main"}
+    start(flags=("--read-model-secrets",)).ready()
+    api.create("secrets", {"metadata": {"name": "hub", "namespace": namespace}, "stringData": {"HF_TOKEN": "hf_good"}})
+    model = {"uri": "hf://org/name", "revision": "main", "secretRef": {"name": "hub"}}
     api.create(
         "inferenceservices", service(namespace, model=model, engine={"device": "cuda"}, capacityPolicy="Enforce")
     )

@@ -1,6 +1,7 @@
 """What is found out for the fit check, and how often somebody is asked."""
 
 import asyncio
+import base64
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -31,15 +32,26 @@ def remote(uri: str = "hf://org/llama", **spec: Any) -> InferenceService:
 class World:
     """A reader and a lister that count, and what was told."""
 
-    def __init__(self, *, everywhere: bool = True) -> None:
+    def __init__(self, *, everywhere: bool = True, secrets: bool = False) -> None:
         self.reads: list[str] = []
         self.lists = 0
         self.told: list[ServiceKey] = []
         self.fails: str | None = None
         self.listing_fails = False
-        self.fitting = Fitting(self, self.told.append, everywhere=everywhere, reader=self.read)
+        self.given: list[Mapping[str, str]] = []
+        self.secret: dict[str, str] | None = None
+        self.fitting = Fitting(self, self.told.append, everywhere=everywhere, secrets=secrets, reader=self.read_files)
 
-    async def read(self, model: ModelKey, credentials: Mapping[str, str]) -> ModelFacts:
+    async def read(self, kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
+        assert (kind.name, namespace, name) == ("Secret", "team", "hub")
+        if self.listing_fails:
+            raise api.Refused("secrets is forbidden")
+        if self.secret is None:
+            return None
+        return {"data": {key: base64.b64encode(value.encode()).decode() for key, value in self.secret.items()}}
+
+    async def read_files(self, model: ModelKey, credentials: Mapping[str, str]) -> ModelFacts:
+        self.given.append(credentials)
         assert model.revision == "main"
         self.reads.append(model.uri)
         if self.fails is not None:
@@ -104,6 +116,35 @@ async def test_what_a_secret_opens_is_not_asked_for() -> None:
     world = World()
     found = await world.knows(remote(model={"uri": "hf://org/llama", "secretRef": {"name": "hub"}}))
     assert (world.reads, "model.secretRef" in found.unknown) == ([], True)
+
+
+GATED = {"uri": "hf://org/llama", "revision": "main", "secretRef": {"name": "hub"}}
+
+
+async def test_a_gated_model_is_opened_with_the_token_alone() -> None:
+    world = World(secrets=True)
+    world.secret = {"HF_TOKEN": "hf_x\n", "AWS_SECRET_ACCESS_KEY": "other"}
+    assert (await world.knows(remote(model=GATED))).facts == FACTS
+    assert world.given == [{"HF_TOKEN": "hf_x"}]
+    await world.knows(remote())
+    assert len(world.reads) == 2, "what one namespace's token opened is not shown to others"
+
+
+@pytest.mark.parametrize(
+    ("secret", "forbidden", "words"),
+    [
+        (None, False, "a Secret with HF_TOKEN"),
+        ({"token": "x"}, False, "a Secret with HF_TOKEN"),
+        ({"HF_TOKEN": "x", "HF_ENDPOINT": "http://inside"}, False, "without HF_ENDPOINT"),
+        ({"HF_TOKEN": "x"}, True, "secrets is forbidden"),
+    ],
+)
+async def test_a_secret_that_is_of_no_use_is_named(secret: dict[str, str] | None, forbidden: bool, words: str) -> None:
+    world = World(secrets=True)
+    world.secret, world.listing_fails = secret, forbidden
+    found = await world.knows(remote(model=GATED))
+    assert words in found.unknown
+    assert world.reads == []
 
 
 async def test_a_model_on_cpus_asks_for_no_nodes() -> None:
