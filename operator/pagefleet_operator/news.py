@@ -17,7 +17,7 @@ _WARNINGS = frozenset(
         EventReason.ROLLED_BACK,
     }
 )
-_QUIET = frozenset({Reason.STARTING, Reason.PAUSED})
+_QUIET = frozenset({Reason.STARTING, Reason.READING_MODEL, Reason.MODEL_NOT_CACHED, Reason.PAUSED})
 """Reasons of a service that is on its way, or does what it was asked for."""
 _BURST = 20
 _ONE_MORE_S = 300.0
