@@ -20,6 +20,8 @@ def _status(state: str | None, reason: Reason = Reason.SERVING) -> Status:
     ("before", "after", "expected"),
     [
         (_status(None), _status("False", Reason.STARTING), None),
+        (_status(None), _status("False", Reason.READING_MODEL), None),
+        (_status("False", Reason.READING_MODEL), _status("False", Reason.MODEL_NOT_CACHED), None),
         (_status("False", Reason.STARTING), _status("True"), EventReason.READY),
         (_status(None), _status("True"), EventReason.READY),
         (_status("True"), _status("True"), None),
@@ -35,6 +37,8 @@ def _status(state: str | None, reason: Reason = Reason.SERVING) -> Status:
     ],
     ids=[
         "first-start",
+        "reads-first",
+        "fetches-first",
         "becomes-ready",
         "ready-at-once",
         "stays",
