@@ -82,7 +82,7 @@ def control_site() -> Recipe:
     def make(tree: Path) -> None:
         _install(lock, tree)
         _compile(tree)
-        _check_import(tree, "import kopf, kubernetes.aio, aiohttp, pydantic, prometheus_client")
+        _check_import(tree, "import kopf, kubernetes.aio, aiohttp, pydantic, prometheus_client, typer, rich, yaml")
 
     return Recipe("control-site", content_key({}, lock, "1"), "app/site", make)
 

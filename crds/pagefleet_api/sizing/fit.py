@@ -44,11 +44,16 @@ class Demand:
     kv_size_bytes: int | None = None
 
     def element_bytes(self, shape: ModelShape) -> int:
-        """Of a weight that is not quantised; a format that is not known counts as two."""
-        name = self.dtype if self.dtype != "auto" else (shape.dtype or "bfloat16")
-        if self.device == "cpu" and self.dtype == "auto":
-            name = "float32"  # measured when the pod starts: this is the larger answer
-        return ELEMENT_BYTES.get(name, 2)
+        """Of a weight that is not quantised; a format that is not known counts as two.
+
+        With auto our engine keeps the files' format on a GPU; others run float32 files in two bytes.
+        """
+        if self.dtype != "auto":
+            return ELEMENT_BYTES.get(self.dtype, 2)
+        if self.device == "cpu" and self.runtime == OWN_RUNTIME:
+            return 4  # measured when the pod starts: this is the larger answer
+        found = ELEMENT_BYTES.get(shape.dtype or "bfloat16", 2)
+        return found if self.runtime == OWN_RUNTIME else min(found, 2)
 
     def kv_element_bytes(self, shape: ModelShape) -> int:
         """Of a number in the cache."""

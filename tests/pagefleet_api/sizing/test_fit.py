@@ -99,6 +99,21 @@ def test_a_node_whose_age_nobody_knows_is_given_the_benefit_of_the_doubt() -> No
     assert fit(shape, weights.of_config(shape, 2), Demand(), unknown).fits
 
 
+@pytest.mark.parametrize(
+    ("demand", "stored", "size"),
+    [
+        (Demand(), "float32", 4),
+        (Demand(runtime="vllm"), "float32", 2),
+        (Demand(device="cpu"), "bfloat16", 4),
+        (Demand(runtime="vllm", device="cpu"), "bfloat16", 2),
+        (Demand(dtype="float32"), "bfloat16", 4),
+        (Demand(), "of the future", 2),
+    ],
+)
+def test_the_number_format_is_what_the_engine_would_choose(demand: Demand, stored: str, size: int) -> None:
+    assert demand.element_bytes(read_shape(configs.LLAMA_8B | {"torch_dtype": stored})) == size
+
+
 def test_another_runtime_may_serve_what_ours_does_not() -> None:
     for config in (configs.LLAMA_8B | FP8, configs.DEEPSEEK_V2_LITE):
         assert fitted(config, "H200", Demand(runtime="vllm", max_model_len=8192)).fits
