@@ -145,13 +145,13 @@ class HubHandler(Handler):
 
 
 @contextlib.contextmanager
-def serving(served: Served, handler: type[Handler] = Handler) -> Iterator[Served]:
+def serving(served: Served, handler: type[Handler] = Handler, host: str = "127.0.0.1") -> Iterator[Served]:
     """A server of its own on a free port."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (handler,), {"served": served}))
+    server = ThreadingHTTPServer((host, 0), type("Bound", (handler,), {"served": served}))
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
-    served.address = f"http://127.0.0.1:{server.server_port}"
+    served.address = f"http://{host}:{server.server_port}"
     try:
         yield served
     finally:
@@ -161,10 +161,10 @@ def serving(served: Served, handler: type[Handler] = Handler) -> Iterator[Served
 
 
 @contextlib.contextmanager
-def hub(files: dict[str, bytes], token: str | None = None) -> Iterator[tuple[Served, Served]]:
+def hub(files: dict[str, bytes], token: str | None = None, host: str = "127.0.0.1") -> Iterator[tuple[Served, Served]]:
     """A hub, and the store that its large files are redirected to."""
     with (
-        serving(Served(dict(files))) as store,
-        serving(Served(dict(files), token, store=store.address), HubHandler) as front,
+        serving(Served(dict(files)), host=host) as store,
+        serving(Served(dict(files), token, store=store.address), HubHandler, host) as front,
     ):
         yield front, store

@@ -60,8 +60,8 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{- /* What the operator may do with the services it runs. Server-side apply needs create and patch; children are
-       deleted by the garbage collector alone, with their service. */ -}}
+{{- /* What the operator may do with the services it runs. Server-side apply needs create and patch; most
+       children are deleted by the garbage collector alone, with their service. */ -}}
 {{- define "pagefleet.rules" -}}
 - apiGroups: [pagefleet.io]
   resources: [inferenceservices]

@@ -7,7 +7,7 @@ import pytest
 
 from tests.pagefleet_api.test_model_source import REFUSED
 from tests.pagefleet_api.test_model_uri import GOOD
-from tests.pagefleet_operator.apiserver.api import Api, ApiRefusal, Json
+from tests.pagefleet_operator.apiserver.api import Api, ApiRefusal, Json, eventually
 from tests.pagefleet_operator.apiserver.operators import EXAMPLES, example, service
 
 pytestmark = pytest.mark.apiserver
@@ -162,3 +162,33 @@ def test_the_columns_that_kubectl_prints_are_there(api: Api, namespace: str) -> 
     assert crd is not None
     columns = [column["name"] for column in crd["spec"]["versions"][0]["additionalPrinterColumns"]]
     assert columns == ["Model", "Ready", "Replicas", "Targets", "Min", "Max", "URL", "Age"]
+
+
+def test_a_stricter_version_blocks_neither_edits_elsewhere_nor_deletion(api: Api, namespace: str) -> None:
+    name = "inferenceservices.pagefleet.io"
+    api.create("inferenceservices", service(namespace))
+    crd = api.get("customresourcedefinitions", None, name) or {}
+    kept, stricter = crd["spec"]["versions"], copy.deepcopy(crd["spec"]["versions"])
+    engine = stricter[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["engine"]
+    engine.setdefault("x-kubernetes-validations", []).append({"rule": "self.maxNumSeqs > 100", "message": "stricter"})
+    try:
+        api.merge("customresourcedefinitions", None, name, {"spec": {"versions": stricter}})
+        eventually(lambda: _is_refused(api, _with(namespace, "engine.maxNumSeqs", 9)), "the new rule holds")
+        api.merge("inferenceservices", namespace, "s", {"metadata": {"labels": {"team": "a"}}, "spec": {"replicas": 2}})
+        with pytest.raises(ApiRefusal, match="stricter"):
+            api.merge("inferenceservices", namespace, "s", {"spec": {"engine": {"maxNumSeqs": 9}}})
+        api.delete("inferenceservices", namespace, "s")
+        eventually(lambda: api.get("inferenceservices", namespace, "s") is None, "it is gone")
+    finally:
+        api.merge("customresourcedefinitions", None, name, {"spec": {"versions": kept}})
+        eventually(lambda: not _is_refused(api, service(namespace, "again")), "the old rules hold again")
+
+
+def _is_refused(api: Api, body: Json) -> bool:
+    """A dry run: nothing is kept of it."""
+    body["metadata"]["name"] = "trial"
+    try:
+        api.call("POST", api.path("inferenceservices", body["metadata"]["namespace"]) + "?dryRun=All", body)
+    except ApiRefusal:
+        return True
+    return False
