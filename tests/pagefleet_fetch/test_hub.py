@@ -209,7 +209,7 @@ def test_two_fetches_at_once_are_one_download(rig: Rig, caplog: pytest.LogCaptur
     gate = threading.Event()
     rig.store.faults[SHARD] = [Fault(wait=gate)]
     done: list[Record] = []
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="pagefleet_fetch"):
         threads = [threading.Thread(target=lambda: done.append(fetch(rig.request()))) for _ in range(2)]
         for thread in threads:
             thread.start()

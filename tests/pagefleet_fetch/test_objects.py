@@ -86,7 +86,7 @@ def test_an_object_that_came_half_is_gone_on_with(
     shard = next(file for file in source_of(asked).listing().files if file.path == SHARD)
     folder.prepare((shard,))
     folder.part(shard).write_bytes(SHARDS[SHARD][:100_000])
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="pagefleet_fetch"):
         fetch(asked)
     assert contents(asked.into) == MODEL
     (started,) = [line for line in caplog.records if line.getMessage() == "fetch_started"]
