@@ -17,6 +17,7 @@ from pagefleet_api import labels
 from pagefleet_api.metrics import Engine as EngineMetrics
 from tests.pagefleet_operator.apiserver.api import Api, ApiRefusal, Json
 
+NO_ROOM = "0/1 nodes are available: 1 Insufficient cpu."
 _ADDRESSES = itertools.count(1)
 
 
@@ -54,6 +55,7 @@ class Engine:
         self.status = 200
         self.told: list[str] = []
         self.answers = Answers()
+        self.since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         self._server = ThreadingHTTPServer((address, labels.ADMIN_PORT), _handler(self))
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
@@ -123,6 +125,8 @@ class Fleet:
         self.seen: set[str] = set()
         self.deleted: list[str] = []
         self.start_delay_s = start_delay_s
+        self.room: int | None = None
+        """Pods that find a place; the scheduler has looked in vain for others since long ago."""
         self._api, self._namespace, self._max_num_seqs = api, namespace, max_num_seqs
         self._born: dict[str, float] = {}
         self._stop = threading.Event()
@@ -181,12 +185,21 @@ class Fleet:
         born_s = self._born.setdefault(name, time.monotonic())
         if name not in self.engines and time.monotonic() - born_s < self.start_delay_s:
             return
+        if name not in self.engines and self.room is not None and len(self.engines) >= self.room:
+            self._turn_away(name, pod)
+            return
         if name not in self.engines:
             number = next(_ADDRESSES)
             self.engines[name] = Engine(f"127.7.{number // 250}.{number % 250 + 1}", self._max_num_seqs)
         engine = self.engines[name]
         if pod.get("status", {}).get("podIP") != engine.address or _ready(pod) == engine.draining:
             self._report(name, engine)
+
+    def _turn_away(self, name: str, pod: Json) -> None:
+        if not pod.get("status", {}).get("conditions"):
+            scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": NO_ROOM}
+            scheduled["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+            self._api.merge("pods", self._namespace, name, {"status": {"conditions": [scheduled]}}, "status")
 
     def _report(self, name: str, engine: Engine) -> None:
         ready = "False" if engine.draining else "True"
@@ -196,7 +209,7 @@ class Fleet:
             "podIP": engine.address,
             "podIPs": [{"ip": engine.address}],
             "conditions": [
-                {"type": "PodScheduled", "status": "True"},
+                {"type": "PodScheduled", "status": "True", "lastTransitionTime": engine.since},
                 {"type": "ContainersReady", "status": ready},
                 {"type": "Ready", "status": ready, "lastTransitionTime": since},
             ],
@@ -208,7 +221,7 @@ class Fleet:
                     "ready": not engine.draining,
                     "started": True,
                     "restartCount": 0,
-                    "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+                    "state": {"running": {"startedAt": engine.since}},
                 }
             ],
         }
