@@ -63,9 +63,11 @@ class Prefetching:
         if not _cached(service):
             return replace(_mounted(service, deployment), remove=remove)
         users = [user for user in others if render.job_name(user) == render.job_name(service)]
-        wanted = render.fetch_job(service, users, self._image, self._in_use(service))
+        wanted = render.fetch_job(service, users, self._image, ())
         pods = self._cache.fetch_pods(service.namespace, render.job_name(service))
         prefetch = plan_prefetch(wanted, {render.job_digest(user) for user in users}, jobs, pods, seen)
+        if prefetch.create is not None:  # only now, as every service of the namespace is read for it
+            prefetch = replace(prefetch, create=render.fetch_job(service, users, self._image, self._in_use(service)))
         return _held(service, prefetch, deployment, remove)
 
     async def carry_out(self, held: Held) -> None:

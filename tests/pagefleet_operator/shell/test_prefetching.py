@@ -5,7 +5,7 @@ from typing import Any
 from pagefleet_api import labels
 from tests.pagefleet_operator.shell.bench import KEY, Bench
 
-MODEL = {"uri": "s3://bucket/name", "cache": {"mode": "PVC", "pvc": "models"}}
+MODEL: dict[str, Any] = {"uri": "s3://bucket/name", "cache": {"mode": "PVC", "pvc": "models"}}
 ENGINE = {"device": "cpu", "kvCache": {"size": "64Mi"}}
 
 
@@ -133,3 +133,23 @@ async def test_a_cluster_that_drops_image_volumes_is_named_and_its_old_pods_stay
     assert deployments(bench)[-1]["replicas"] == 1
     assert "needs image volumes" in str(told(bench))
     assert conditions(bench)["Stalled"] == ("True", "ApplyFailed")
+
+
+async def test_models_that_others_name_or_still_serve_stay_when_room_is_made() -> None:
+    bench = Bench()
+    bench.service(model=MODEL, engine=ENGINE)
+    await bench.passes()
+    complete(bench)
+    await bench.passes()
+    served = job(bench)["metadata"]["labels"][labels.MODEL]
+    meta = {"namespace": "n", "name": "t", "uid": "w", "resourceVersion": "1", "generation": 1}
+    mounted = {"model": {"uri": "pvc://models/by-hand/a"}, "engine": ENGINE}
+    bench.cache.put(labels.KIND, {"kind": labels.KIND, "metadata": meta, "spec": mounted})
+    unreadable = {"kind": labels.KIND, "metadata": {**meta, "name": "u", "uid": "x"}, "spec": {"model": {"uri": "?"}}}
+    bench.cache.put(labels.KIND, unreadable)
+    limited = {**MODEL["cache"], "limit": "1Gi"}
+    bench.service(900, model={**MODEL, "uri": "s3://bucket/next", "cache": limited}, engine=ENGINE)
+    await bench.passes()
+    made = next(body for body in reversed(bench.server.bodies) if body.get("kind") == "Job" and "spec" in body)
+    args = made["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert args[-4:] == ["--in-use", "by-hand", "--in-use", served]
