@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from pagefleet_engine.runner.cuda.captured import CapturedSizes
+
 SMALL_SIZES = (1, 2, 4, 8)
 SIZE_STEP, LARGE_SIZE_STEP, LARGE_FROM = 8, 16, 256
 log = logging.getLogger(__name__)
@@ -33,39 +35,13 @@ def first_sizes(sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 class DecodeGraphs:
-    """Captures `body` for sizes, largest first, in one memory pool: smaller graphs live in the largest one's memory."""
+    """Captures `body` for sizes, in one memory pool."""
 
     def __init__(self, body: Body, sizes: Sequence[int]) -> None:
-        self._body, self._missing = body, sorted(sizes)
+        self._body = body
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
-        self._captured: list[int] = []
         self._pool = torch.cuda.graph_pool_handle()
-
-    @property
-    def missing(self) -> int:
-        """Sizes not captured yet."""
-        return len(self._missing)
-
-    def capture(self, sizes: Sequence[int]) -> None:
-        """Capture these sizes now, largest first."""
-        for size in sorted(set(sizes) & set(self._missing), reverse=True):
-            self._capture(size)
-
-    def capture_next(self) -> bool:
-        """Capture the largest missing size; False when there is none."""
-        if not self._missing:
-            return False
-        self._capture(self._missing[-1])
-        return True
-
-    def give_up(self) -> None:
-        """Do without the sizes that are missing."""
-        self._missing.clear()
-
-    def size_for(self, rows: int) -> int | None:
-        """The smallest captured size that holds `rows`, or None."""
-        place = bisect.bisect_left(self._captured, rows)
-        return self._captured[place] if place < len(self._captured) else None
+        self.sizes = CapturedSizes(sizes, self._capture)
 
     def replay(self, size: int) -> None:
         """Launch the graph of a captured size."""
@@ -80,6 +56,4 @@ class DecodeGraphs:
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             self._body(size)
         self._graphs[size] = graph
-        self._missing.remove(size)
-        bisect.insort(self._captured, size)
         log.debug("graph_captured", extra={"size": size, "seconds": round(time.perf_counter() - started, 3)})

@@ -75,8 +75,8 @@ class CudaRunner:
         """Capture the first graphs; compiles what decode steps need."""
         with torch.inference_mode():
             clear(self._inputs, self._num_blocks, self._max_num_seqs)
-            self._graphs.capture(self._first_sizes)
-            self._segments.capture(self._first_counts)
+            self._graphs.sizes.capture(self._first_sizes)
+            self._segments.counts.capture(self._first_counts)
 
     def idle_work(self) -> bool:
         """One piece of what can wait until nobody asks for anything (a graph's capture); False when nothing is left.
@@ -91,19 +91,19 @@ class CudaRunner:
             if self._peers.shard.world > 1:
                 raise  # the ranks may be apart now
             log.exception("idle_work_failed")
-            self._graphs.give_up()
-            self._segments.give_up()
+            self._graphs.sizes.give_up()
+            self._segments.counts.give_up()
             self._rare_steps = iter(())
             self._packer.forget()
             return False
 
     def _prepare_more(self) -> bool:
-        if not self._graphs.missing and not self._segments.missing:
+        if not self._graphs.sizes.missing and not self._segments.counts.missing:
             return self._try_next()
         with torch.inference_mode(), self._peers.together(Capture()):
             # a capture computes its step once before: for nobody, so that no cached block is written
             clear(self._inputs, self._num_blocks, self._max_num_seqs)
-            return self._graphs.capture_next() or self._segments.capture_next()
+            return self._graphs.sizes.capture_next() or self._segments.counts.capture_next()
 
     def _try_next(self) -> bool:
         """Compute one of the rare steps for nobody, so that its kernels are there when somebody needs them."""
@@ -137,9 +137,11 @@ class CudaRunner:
 
     def _launch(self, steps: Sequence[SequenceStep]) -> tuple[Packed, Reading]:
         decoding = all(is_decode(step) for step in steps)
-        size = self._graphs.size_for(len(steps)) if decoding else None
+        size = self._graphs.sizes.size_for(len(steps)) if decoding else None
         packed = (
-            self._packer.pack(steps, size) if decoding else self._packer.pack(steps, pad_rows=self._segments.size_for)
+            self._packer.pack(steps, size)
+            if decoding
+            else self._packer.pack(steps, pad_rows=self._segments.counts.size_for)
         )
         if packed.rows > len(self._inputs.tokens):
             raise ValueError(f"a step of {packed.rows} rows; this runner was made for {len(self._inputs.tokens)}")
@@ -198,7 +200,7 @@ class CudaRunner:
         )
         last, sampling_seats, new_positions = chunks.sampling(sent)
         kept = None if chunks.scored else last
-        if self._segments.captured(rows):
+        if rows in self._segments.counts:
             hidden = self._segments.run(rows, attention, kept)
         else:
             step_rows = StepRows(*(tensor[:rows] for tensor in self._inputs[:3]))

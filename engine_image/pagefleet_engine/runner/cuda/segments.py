@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 
 from pagefleet_engine.runner.cuda.attention import AttentionStep, LayersAttention
+from pagefleet_engine.runner.cuda.captured import CapturedSizes
 from pagefleet_engine.runner.cuda.decoder import CudaDecoder, StepRows
 
 SMALLEST_ROWS = 32
@@ -41,9 +42,8 @@ class SegmentGraphs:
     def __init__(self, decoder: CudaDecoder, inputs: StepRows, counts: Sequence[int]) -> None:
         """`inputs` are where each step's rows are found; `counts` may be empty, then nothing fits."""
         self._decoder, self._inputs = decoder, inputs
-        self._missing = sorted(counts)
+        self.counts = CapturedSizes(counts, self._capture)
         self._graphs: dict[int, list[torch.cuda.CUDAGraph]] = {}
-        self._captured: list[int] = []
         self._pool = torch.cuda.graph_pool_handle() if counts else None
         largest = max(counts, default=0)
         config = decoder.config
@@ -51,36 +51,6 @@ class SegmentGraphs:
         self._qkv = decoder.new_rows(largest, decoder.qkv_size)
         copied = max((count for count in counts if not decoder.sums_in_products(count)), default=0)
         self._attended = decoder.new_rows(copied, config.heads * config.head_size).zero_()
-
-    @property
-    def missing(self) -> int:
-        """Numbers of rows not captured yet."""
-        return len(self._missing)
-
-    def give_up(self) -> None:
-        """Do without the numbers that are missing."""
-        self._missing.clear()
-
-    def size_for(self, rows: int) -> int | None:
-        """The smallest captured number that holds `rows`, or None."""
-        place = bisect.bisect_left(self._captured, rows)
-        return self._captured[place] if place < len(self._captured) else None
-
-    def captured(self, count: int) -> bool:
-        """Whether a step of exactly so many rows, padding counted in, can be run."""
-        return count in self._graphs
-
-    def capture(self, counts: Sequence[int]) -> None:
-        """Capture these now, largest first: smaller ones live in the largest one's memory."""
-        for count in sorted(set(counts) & set(self._missing), reverse=True):
-            self._capture(count)
-
-    def capture_next(self) -> bool:
-        """Capture the largest that is missing; False when there is none."""
-        if not self._missing:
-            return False
-        self._capture(self._missing[-1])
-        return True
 
     def run(self, count: int, attention: AttentionStep, kept: torch.Tensor | None) -> torch.Tensor:
         """A step of `count` rows, padding counted in, whose inputs are in place; as `CudaDecoder.forward`."""
@@ -114,5 +84,3 @@ class SegmentGraphs:
                 else:
                     decoder.proceed(index - 1, rows, attended, residual, qkv)
         self._graphs[count] = graphs
-        self._missing.remove(count)
-        bisect.insort(self._captured, count)
