@@ -34,7 +34,7 @@ class World:
 
     def restart(self) -> None:
         """Another operator takes over, with nothing in its memory."""
-        self.operator.kill()
+        self.operator.stop()
         self.operator = self._start().ready()
 
     def deployment(self) -> Json:
@@ -120,9 +120,9 @@ def test_a_slower_change_is_taken_back_and_stays_so_until_the_spec_changes_whoev
         eventually(lambda: world.templates() == ["8"], "the new pod is gone")
         assert fleet.serving() == old, "the old one has never gone"
         world.restart()
-        never(lambda: world.templates() != ["8"], "nothing moves after a restart", 2)
+        never(lambda: world.templates() != ["8"], "nothing moves after a restart", 1)
         writes = world.operator.writes()
-        never(lambda: world.operator.writes() != writes, "nothing is written", 1.5)
+        never(lambda: world.operator.writes() != writes, "nothing is written", 1)
         assert world.condition("Stalled")["reason"] == "SLORegression"
         world.change(10)
         eventually(world.paused, "the next change is tried anew")
@@ -154,7 +154,7 @@ def test_without_surge_a_trial_takes_the_place_of_an_old_pod_and_gives_it_back(
 def test_new_pods_that_are_not_ready_in_time_are_taken_back(api: Api, namespace: str, start: Start) -> None:
     with Fleet(api, namespace) as fleet:
         world = World(api, namespace, fleet, start)
-        world.create(2, hold_s=60, progressDeadlineSeconds=3)
+        world.create(2, hold_s=60, progressDeadlineSeconds=2)
         old = fleet.serving()
         fleet.start_delay_s = 600
         world.change(9)
