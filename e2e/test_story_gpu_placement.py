@@ -68,4 +68,4 @@ def test_a_pod_with_one_gpu_serves_where_its_template_says(eight_each: None, kub
     assert container["resources"]["limits"][DEVICE] == "1"
     assert (pod.node, pod.body["metadata"]["labels"]["team"]) == ("node2", "a")
     words = "import os; print(os.environ['POD_IP'], os.access('/scratch', os.W_OK))"
-    assert kubectl.run("exec", pod.name, "--", "python", "-c", words).split() == [pod.address, "True"]
+    assert kubectl.run("exec", pod.name, "--", "python3", "-c", words).split() == [pod.address, "True"]

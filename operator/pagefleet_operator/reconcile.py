@@ -229,7 +229,7 @@ class Reconciler:
         busy = draining or unready or trial or (outcome is not None and outcome.watch_closely)
         calm_s = timings.scrape_idle_s if outcome is None else timings.scrape_calm_s
         interval_s = timings.scrape_busy_s if busy else calm_s
-        matters = draining or trial or outcome is not None or observed.silent
+        matters = draining or trial or outcome is not None or observed.silent or decided.starts.asks
         self._scraper.watch(
             key, observed.pods, interval_s=interval_s, matters=matters, latencies=trial or decided.latencies
         )

@@ -1,6 +1,8 @@
 """The order in which a pass acts, and what it does when the API server refuses."""
 
 import time
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,7 @@ from pagefleet_api.sizing import gpu_types
 from pagefleet_api.sizing.facts import ModelFacts
 from pagefleet_operator import cluster as api
 from pagefleet_operator.knowledge import GpuNodes, Knowledge
-from pagefleet_operator.observed import ChildKey, Sample
+from pagefleet_operator.observed import ChildKey, Sample, format_second
 from tests.pagefleet_api.sizing import configs
 from tests.pagefleet_operator.plan.build import load
 from tests.pagefleet_operator.shell.bench import KEY, Bench
@@ -255,3 +257,31 @@ async def test_pods_that_do_not_tell_their_spec_stay_as_they_are(monkeypatch: py
     monkeypatch.setattr(bench.reconciler, "_fitting", TooLarge())
     bench.service(version=1000, replicas=2, capacityPolicy="Enforce", engine={"device": "cuda"})
     assert "apply Deployment" not in await bench.passes()
+
+
+async def test_a_fixed_services_start_is_followed_until_its_engine_has_told_its_part() -> None:
+    bench, now = Bench(), datetime.now(UTC)
+    bench.service()
+
+    def pod(version: int, *, ready: bool) -> None:
+        second = format_second(now)
+        meta: dict[str, Any] = {"namespace": "n", "name": "a", "uid": "a", "resourceVersion": str(version)}
+        meta["creationTimestamp"] = second
+        meta["labels"] = {labels.SERVICE: "s", labels.SERVING: labels.SERVING_TRUE}
+        conditions = [
+            {"type": kind, "status": "True" if good else "False", "lastTransitionTime": second}
+            for kind, good in (("PodScheduled", True), ("Ready", ready))
+        ]
+        container = {"name": labels.CONTAINER, "state": {"running": {"startedAt": second}}, "started": ready}
+        status = {"podIP": "10.0.0.1", "conditions": conditions, "containerStatuses": [container]}
+        bench.cache.put("Pod", {"kind": "Pod", "metadata": meta, "status": status})
+
+    pod(1, ready=False)
+    await bench.passes()
+    pod(2, ready=True)
+    bench.engines.known["a"] = Sample(load(), time.monotonic())
+    bench.again.clear()
+    await bench.passes()
+    interval_s, matters = bench.engines.watched[KEY]
+    assert matters, "each round of samples brings a pass"
+    assert (KEY, interval_s * 1.5) in bench.again
