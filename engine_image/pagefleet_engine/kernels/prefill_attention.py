@@ -242,11 +242,7 @@ def prefill_attention(
     )
     if group > chosen.rows:
         raise ValueError(f"{group} query heads for a KV head: at most {chosen.rows}")
-    if sections & (sections - 1) or sections < 1 or (sections > 1 and scratch is None):
-        raise ValueError(f"{sections} sections: a power of two, with scratch")
-    partials, log_sums = (out, out) if scratch is None or sections == 1 else (scratch.partials, scratch.log_sums)
-    if sections > 1 and partials.shape[0] < tokens * sections:
-        raise ValueError(f"scratch of {partials.shape[0]} rows for {tokens} tokens x {sections} sections")
+    partials, log_sums = _places(scratch, tokens, sections, out)
     score_scale, cap_scale = score_scales(scale, soft_cap)
     padded = padded_head_size(head_size)
     limits = {} if chosen.max_registers is None else {"maxnreg": chosen.max_registers}
@@ -266,6 +262,19 @@ def prefill_attention(
         named = {**sizes, "AT_ONCE": at_once, "num_warps": 2}
         launch(sections_kernel, (heads, tokens, 1), (partials, log_sums, out, out.stride(0)), named, kept)
     return out
+
+
+def _places(
+    scratch: SplitScratch | None, tokens: int, sections: int, out: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where sections are written, large enough; with one section `out` itself."""
+    if sections & (sections - 1) or sections < 1 or (sections > 1 and scratch is None):
+        raise ValueError(f"{sections} sections: a power of two, with scratch")
+    if scratch is None or sections == 1:
+        return out, out
+    if scratch.partials.shape[0] < tokens * sections:
+        raise ValueError(f"scratch of {scratch.partials.shape[0]} rows for {tokens} tokens x {sections} sections")
+    return scratch.partials, scratch.log_sums
 
 
 def device_capability(device: torch.device) -> tuple[int, int]:

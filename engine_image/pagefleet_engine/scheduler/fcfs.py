@@ -98,11 +98,8 @@ class Scheduler:
         decode_context = self._plan_decodes(steps)
         tokens = self._max_num_batched_tokens - len(steps)
         pace = self._pace
-        budget = (
-            StepBudget(tokens)
-            if pace is None
-            else pace.budget(tokens, len(steps), decode_context, self._waiting.tokens + self._seats.prefill_tokens)
-        )
+        backlog = self._waiting.tokens + self._seats.prefill_tokens
+        budget = StepBudget(tokens) if pace is None else pace.budget(tokens, len(steps), decode_context, backlog)
         self._plan_prefills(steps, budget)
         self._admit(steps, budget)
         self._seats.move_on()
