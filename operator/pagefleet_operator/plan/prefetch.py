@@ -80,7 +80,8 @@ def _under_way(name: str, own: Own | None, pods: Sequence[Pod]) -> Prefetch:
     told = [problem for problem in problems if problem.reason is not Reason.STARTING]
     look = f"kubectl logs job/{name} tells how far"
     if told:
-        return Prefetch(Stage.FAILING, f"Job {name}: {told[0].message}", own=own)
+        waits = told[0].reason is Reason.UNSCHEDULABLE
+        return Prefetch(Stage.FETCHING if waits else Stage.FAILING, f"Job {name}: {told[0].message}", own=own)
     return Prefetch(Stage.FETCHING, f"Job {name} downloads it; {look}", own=own)
 
 

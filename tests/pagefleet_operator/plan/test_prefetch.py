@@ -57,6 +57,12 @@ def test_a_failing_job_says_why() -> None:
     assert planned(job(), pod(Reason.MODEL_FETCH_FAILED, finished=True)).stage is Stage.FETCHING
 
 
+def test_a_pod_that_waits_for_its_claim_or_a_node_has_not_failed() -> None:
+    found = planned(job(), pod(Reason.UNSCHEDULABLE, "pod has unbound immediate PersistentVolumeClaims"))
+    assert found.stage is Stage.FETCHING
+    assert "unbound immediate PersistentVolumeClaims" in found.message
+
+
 @pytest.mark.parametrize("more", [{"message": "too many tries"}, {"reason": "too many tries"}])
 def test_a_job_that_gave_up_is_made_anew(more: dict[str, str]) -> None:
     live = job(status=ended("Failed", **more))
