@@ -1,7 +1,7 @@
 """Pods without nodes: a thread plays kubelet and engine for every pod that the real controllers make.
 
 Each pod gets a loopback address of its own, on which a tiny engine answers `/load`, `/drain` and `/undrain` on the
-admin port, so the operator under test runs as it is.
+admin port, so the operator under test runs as it is. A pod of vLLM's tells its metrics on its API's port, and no more.
 """
 
 import contextlib
@@ -47,8 +47,8 @@ class Answers:
 class Engine:
     """One fake engine; a test sets its numbers or its misbehaviour."""
 
-    def __init__(self, address: str, max_num_seqs: int) -> None:
-        self.address, self.max_num_seqs = address, max_num_seqs
+    def __init__(self, address: str, max_num_seqs: int, *, foreign: bool = False) -> None:
+        self.address, self.max_num_seqs, self.foreign = address, max_num_seqs, foreign
         self.running = self.waiting = self.blocks_used = 0
         self.draining = self.dead = False
         self.garbage: bytes | None = None
@@ -56,7 +56,8 @@ class Engine:
         self.told: list[str] = []
         self.answers = Answers()
         self.since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        self._server = ThreadingHTTPServer((address, labels.ADMIN_PORT), _handler(self))
+        port = labels.ENGINE_PORT if foreign else labels.ADMIN_PORT
+        self._server = ThreadingHTTPServer((address, port), _handler(self))
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
@@ -77,6 +78,15 @@ class Engine:
         }
         return json.dumps(answer).encode()
 
+    def metrics(self) -> bytes:
+        """What `/metrics` answers."""
+        if not self.foreign:
+            return self.answers.exposition()
+        return (
+            f"vllm:num_requests_running {self.running}\nvllm:num_requests_waiting {self.waiting}\n"
+            f"vllm:kv_cache_usage_perc {self.blocks_used / 1000}\n"
+        ).encode()
+
     def close(self) -> None:
         """The process is gone: kept connections end without an answer, new ones are refused."""
         self.dead = True
@@ -93,7 +103,8 @@ def _handler(engine: Engine) -> type[BaseHTTPRequestHandler]:
                 self.close_connection = True
                 return
             metrics = self.path == "/metrics"
-            self._answer(engine.status, engine.answers.exposition() if metrics else engine.load())
+            known = metrics or not engine.foreign
+            self._answer(engine.status if known else 404, engine.metrics() if metrics else engine.load())
 
         def do_POST(self) -> None:
             if engine.dead:
@@ -101,8 +112,8 @@ def _handler(engine: Engine) -> type[BaseHTTPRequestHandler]:
                 return
             verb = self.path.strip("/")
             engine.told.append(verb)
-            engine.draining = verb == "drain"
-            self._answer(200, b"{}")
+            engine.draining = verb == "drain" and not engine.foreign
+            self._answer(404 if engine.foreign else 200, b"{}")
 
         def _answer(self, status: int, body: bytes) -> None:
             with contextlib.suppress(OSError):
@@ -190,7 +201,9 @@ class Fleet:
             return
         if name not in self.engines:
             number = next(_ADDRESSES)
-            self.engines[name] = Engine(f"127.7.{number // 250}.{number % 250 + 1}", self._max_num_seqs)
+            address = f"127.7.{number // 250}.{number % 250 + 1}"
+            foreign = labels.RUNTIME in pod["metadata"]["labels"]
+            self.engines[name] = Engine(address, self._max_num_seqs, foreign=foreign)
         engine = self.engines[name]
         if pod.get("status", {}).get("podIP") != engine.address or _ready(pod) == engine.draining:
             self._report(name, engine)

@@ -7,10 +7,15 @@ import pytest
 from pagefleet_api.runtimes import Knob, Runtime
 from pagefleet_api.service import InferenceService, InvalidService
 from tests.pagefleet_api.test_runtimes import CLASHES, with_knob
-from tests.pagefleet_operator.apiserver.api import Api, ApiRefusal, Json
+from tests.pagefleet_operator.apiserver.api import Api, ApiRefusal, Json, eventually, never
+from tests.pagefleet_operator.apiserver.conftest import Start
+from tests.pagefleet_operator.apiserver.fleet import Fleet
 from tests.pagefleet_operator.apiserver.operators import service
 
 pytestmark = pytest.mark.apiserver
+
+
+VLLM = {"runtime": "vllm", "image": "vllm:1", "maxNumSeqs": 8}
 
 
 def refusal(api: Api, body: Json) -> str | None:
@@ -63,3 +68,39 @@ def test_a_metric_that_an_engine_never_tells_is_refused(api: Api, namespace: str
     assert words in str(refusal(api, body))
     body["spec"]["autoscaling"] = {"maxReplicas": 2}
     assert refusal(api, body) is None
+
+
+def test_a_fleet_of_vllm_is_read_in_its_words_and_a_busy_pod_goes_when_its_own_metrics_say_that_it_is_idle(
+    api: Api, namespace: str, start: Start
+) -> None:
+    operator = start().ready()
+    body = {**with_engine(namespace, "s", VLLM)}
+    body["spec"] |= {"replicas": 2, "drain": {"timeoutSeconds": 60}}
+    with Fleet(api, namespace) as fleet:
+        api.create("inferenceservices", body, strict=True)
+        eventually(lambda: len(fleet.serving()) == 2, "two pods serve")
+        fleet.set_load(running=3, waiting=1)
+        api.merge("inferenceservices", namespace, "s", {"spec": {"replicas": 1}})
+        eventually(lambda: len(fleet.serving()) == 1, "one pod has left the Service")
+        never(lambda: len(fleet.pods()) < 2, "a pod went with four requests in it", 3)
+        (leaving,) = {pod["metadata"]["name"] for pod in fleet.pods()} - set(fleet.serving())
+        told = [engine.told for engine in fleet.engines.values()]
+        fleet.set_load()
+        eventually(lambda: fleet.deleted == [leaving], "the drained pod is the one that went", 20)
+        assert told == [[], []]
+        assert operator.metric("pagefleet_drain_aborted_requests_total") == 0
+        assert operator.metric("pagefleet_drain_seconds_count") == 1
+
+
+def test_a_queue_in_vllms_words_asks_for_pods(api: Api, namespace: str, start: Start) -> None:
+    start().ready()
+    body = {**with_engine(namespace, "s", VLLM)}
+    body["spec"]["autoscaling"] = {"maxReplicas": 3}
+    with Fleet(api, namespace) as fleet:
+        api.create("inferenceservices", body, strict=True)
+        eventually(lambda: len(fleet.serving()) == 1, "one pod serves")
+        fleet.set_load(running=8, waiting=12, blocks_used=300)
+        eventually(lambda: len(fleet.serving()) == 3, "three pods serve")
+        status = (api.get("inferenceservices", namespace, "s") or {})["status"]
+        assert "queue " in status["targets"]
+        assert "kv " in status["targets"]
