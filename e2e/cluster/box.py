@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from e2e.cluster import control, host, images, node, node_images, pki
+from e2e.cluster import control, host, images, node, node_images, oci, pki
 from e2e.cluster.binaries import cached_binaries
 from e2e.cluster.errors import BoxError
 from e2e.cluster.kube import ApiServer
@@ -126,6 +126,11 @@ class Box:
         """Bring the built images into every running node; what a node has already is not sent again."""
         with locked(self.folders.root.parent):
             self._load_images(self.nodes())
+
+    def load_image(self, name: str, image: oci.Image) -> None:
+        """Bring one more image into a running node."""
+        with locked(self.folders.root.parent):
+            node_images.load(self._node(name), self.folders, self.processes, [image])
 
     def allow_plain_registry(self, registry: str) -> None:
         """Let every node pull images from `registry` (host:port) over plain HTTP."""

@@ -91,7 +91,7 @@ def build(state: Path, which: Sequence[str], tell: Callable[[str], None]) -> lis
     images = {image.name: image for image in built(state)}
     for key in which:
         plan = PLANS[key]
-        stack = [_layer(recipe, tell) for recipe in plan.recipes()]
+        stack = [layer_of(recipe, tell) for recipe in plan.recipes()]
         images[plan.name] = oci.write_image(blobs_folder(), plan.name, stack, plan.program)
     _forget_unused({digest for image in images.values() for digest in image.blobs})
     layout = layout_folder(state)
@@ -112,7 +112,7 @@ def _forget_unused(used: Collection[str]) -> None:
             blob.unlink()
 
 
-def _layer(recipe: layers.Recipe, tell: Callable[[str], None]) -> oci.Layer:
+def layer_of(recipe: layers.Recipe, tell: Callable[[str], None]) -> oci.Layer:
     """The recipe's layer, from the cache when its key was built before."""
     note = cache_folder() / "images" / "layers" / f"{recipe.name}-{recipe.key}.json"
     if known := _known_layer(note):

@@ -49,13 +49,15 @@ class Recipe(NamedTuple):
     make: Callable[[Path], None]
 
 
-def base() -> Recipe:
-    key = content_key({name: text.encode() for name, text in ACCOUNTS.items()}, SUITE, *PACKAGES, *UNUSED_FOLDERS)
-    return Recipe("base", key, "", _make_base)
+def base(more: Sequence[str] = ()) -> Recipe:
+    """Python and nothing else, but for the packages in `more`."""
+    packages = (*PACKAGES, *more)
+    key = content_key({name: text.encode() for name, text in ACCOUNTS.items()}, SUITE, *packages, *UNUSED_FOLDERS)
+    return Recipe("base", key, "", lambda tree: _make_base(packages, tree))
 
 
-def _make_base(tree: Path) -> None:
-    include = f"--include={','.join(PACKAGES)}"
+def _make_base(packages: Sequence[str], tree: Path) -> None:
+    include = f"--include={','.join(packages)}"
     _run(["mmdebstrap", "--quiet", "--variant=extract", include, SUITE, str(tree), *_mirror()])
     for folder in UNUSED_FOLDERS:
         shutil.rmtree(tree / folder, ignore_errors=True)
@@ -80,9 +82,9 @@ def control_site() -> Recipe:
     lock = (CHECKOUT / "requirements/control.txt").read_text()
 
     def make(tree: Path) -> None:
-        _install(lock, tree)
-        _compile(tree)
-        _check_import(tree, "import kopf, kubernetes.aio, aiohttp, pydantic, prometheus_client, typer, rich, yaml")
+        install(lock, tree)
+        compile_tree(tree)
+        check_import(tree, "import kopf, kubernetes.aio, aiohttp, pydantic, prometheus_client, typer, rich, yaml")
 
     return Recipe("control-site", content_key({}, lock, "1"), "app/site", make)
 
@@ -98,14 +100,14 @@ def engine_site() -> Recipe:
 
 
 def _make_engine(lock: str, tree: Path) -> None:
-    _install(lock, tree)
+    install(lock, tree)
     cuda_stubs.install(tree)
     gpu_code.remove(tree)
     for name in UNUSED_TORCH:
         unused = tree / name
         shutil.rmtree(unused) if unused.is_dir() else unused.unlink(missing_ok=True)
-    _compile(tree)
-    _check_import(
+    compile_tree(tree)
+    check_import(
         tree,
         "import torch, tokenizers, numpy, msgspec; assert not torch.cuda.is_available(); torch.ones(2) @ torch.ones(2)",
     )
@@ -113,7 +115,7 @@ def _make_engine(lock: str, tree: Path) -> None:
 
 def model() -> Recipe:
     lock = (CHECKOUT / "requirements/model.txt").read_text()
-    return Recipe("model", content_key({}, lock, "1"), "app/model", lambda tree: _install(lock, tree))
+    return Recipe("model", content_key({}, lock, "1"), "app/model", lambda tree: install(lock, tree))
 
 
 def code(name: str, packages: Sequence[Path]) -> Recipe:
@@ -133,7 +135,7 @@ def code(name: str, packages: Sequence[Path]) -> Recipe:
         for target, data in content.items():
             (tree / target).parent.mkdir(parents=True, exist_ok=True)
             (tree / target).write_bytes(data)
-        if complaint := _compile(tree):
+        if complaint := compile_tree(tree):
             raise BoxError(f"the code of the {name} image does not compile:\n{complaint}")
 
     return Recipe(f"{name}-code", content_key(content, "1"), "app/code", make)
@@ -152,7 +154,7 @@ def _copy(file: Path, tree: Path) -> None:
     shutil.copy(file, tree)
 
 
-def _install(lock: str, tree: Path) -> None:
+def install(lock: str, tree: Path) -> None:
     """Copies, never links: what is done to these files later must not reach uv's cache."""
     if sys.version_info[:2] != PYTHON:
         raise BoxError(f"the images hold Python {PYTHON[0]}.{PYTHON[1]}: run this with the same version")
@@ -165,7 +167,7 @@ def _install(lock: str, tree: Path) -> None:
     _run([uv, "pip", "install", *options, f"--target={tree}", f"--requirement={requirements}"])
 
 
-def _compile(tree: Path) -> str:
+def compile_tree(tree: Path) -> str:
     """The container cannot write bytecode, so it is shipped; unchecked, as a layer has no usable times.
 
     What does not compile, in the compiler's words: others' packages bring files for a newer Python.
@@ -174,7 +176,7 @@ def _compile(tree: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
-def _check_import(tree: Path, statement: str) -> None:
+def check_import(tree: Path, statement: str) -> None:
     """Runs it with the tree's packages alone: neither this environment's nor the user's are on the path."""
     _run([sys.executable, "-I", "-S", "-c", f"import sys; sys.path.append({str(tree)!r}); {statement}"])
 

@@ -31,18 +31,21 @@ def plant(target: NodeLayout, folders: Folders) -> None:
     seed.plant(images.built(folders.root.parent), root)
 
 
-def load(target: NodeLayout, folders: Folders, processes: Processes) -> list[str]:
-    """Brings every image of the checkout into the running node; the names of those that it lacked.
+def load(
+    target: NodeLayout, folders: Folders, processes: Processes, wanted: Sequence[oci.Image] | None = None
+) -> list[str]:
+    """Brings these images (default: every one of the checkout) into the running node; the names of those it lacked.
 
     A runtime that ended meanwhile is started again by its node: then what failed is tried again.
 
     Raises:
         BoxError: the node is down, or its runtime refuses an image; the text ends with the node's last words.
     """
+    wanted = images.built(folders.root.parent) if wanted is None else wanted
     deadline_s = time.monotonic() + DEADLINE_S
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return _load(target, folders, processes)
+            return _load(target, folders, processes, wanted)
         except BoxError as error:
             ended = not processes.running(target.name)
             if ended or attempt == ATTEMPTS or time.monotonic() > deadline_s:
@@ -52,10 +55,10 @@ def load(target: NodeLayout, folders: Folders, processes: Processes) -> list[str
     raise AssertionError("the last attempt returns or raises")
 
 
-def _load(target: NodeLayout, folders: Folders, processes: Processes) -> list[str]:
+def _load(target: NodeLayout, folders: Folders, processes: Processes, wanted: Sequence[oci.Image]) -> list[str]:
     runtime = _runtime(target, processes)
     listing = runtime.listing()
-    new = outdated(images.built(folders.root.parent), listing)
+    new = outdated(wanted, listing)
     if new:
         for image in new:
             if image.name in listing:
