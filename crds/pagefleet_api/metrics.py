@@ -55,6 +55,7 @@ _STEP_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1
 _TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000)
 _RECONCILE_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _DECISION_S = (0.1, 0.25, 0.5, 1, 2, 3, 5, 7.5, 10, 20, 30, 60)
+_COLD_START_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600)
 _DRAIN_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600)
 
 
@@ -239,6 +240,15 @@ class Operator:
     )
     DRAIN_ABORTED = _counter(
         "drain_aborted_requests_total", "Answers still running when a drain's time was up.", NAMESPACE, SERVICE
+    )
+    COLD_START = _histogram(
+        "cold_start_seconds",
+        "Parts of a pod's start, one after another: schedule, image, weights, warm_up.",
+        _COLD_START_S,
+        NAMESPACE,
+        SERVICE,
+        "phase",
+        unit="seconds",
     )
     API_WRITES = _counter("api_writes_total", "Writes to the API server by kind.", "kind")
     LEADER = _gauge("leader", "1 while this replica holds the Lease.")

@@ -6,6 +6,7 @@ from itertools import product
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
 from pagefleet_api.metrics import OPERATOR, SERVICE, Kind, Metric, Operator
+from pagefleet_operator.starts import PHASES
 
 __all__ = ["Metrics", "Operator"]
 
@@ -16,6 +17,7 @@ _BORN: tuple[tuple[Metric, Iterable[tuple[str, ...]]], ...] = (
     (Operator.SCALE_EVENTS, tuple(product(("up", "down"), ("spec", "autoscaler")))),
     (Operator.SCRAPE_ERRORS, tuple((reason,) for reason in _SCRAPE_REASONS)),
     (Operator.DRAIN, ((),)),
+    (Operator.COLD_START, tuple((phase,) for phase in PHASES)),
     (Operator.DRAIN_ABORTED, ((),)),
 )
 """What is counted for a service, with its other labels. It starts at 0: a counter that is born with its first event

@@ -99,13 +99,16 @@ def time_decision(metrics: Metrics, decided: Pass) -> None:
 
 
 def measure(metrics: Metrics, place: Sequence[str], decided: Pass, observed: Observed) -> None:
-    """Set the gauges of a service."""
+    """Set the gauges of a service, and add the starts that this pass learnt."""
     active = [pod for pod in observed.pods if pod.active]
     age_s = None if decided.outcome is None else decided.outcome.oldest_sample_age_s
     metrics.set(Operator.DESIRED_REPLICAS, decided.wanted, *place)
     metrics.set(Operator.READY_REPLICAS, sum(pod.ready and pod.serving for pod in active), *place)
     metrics.set(Operator.DRAINING_REPLICAS, sum(pod.draining for pod in active), *place)
     metrics.set(Operator.METRICS_AGE, age_s, *place)
+    for phases in decided.starts.fresh:
+        for phase, seconds in phases.named.items():
+            metrics.observe(Operator.COLD_START, seconds, *place, phase)
 
 
 def same_answer(one: Decision, other: Decision) -> bool:

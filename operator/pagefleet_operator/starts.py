@@ -11,6 +11,7 @@ KEPT = 20
 """Starts that count: an older one was on another node, with another image or model."""
 
 
+PHASES = ("schedule", "image", "weights", "warm_up")
 PATIENCE = timedelta(seconds=30)
 """An engine that has not told its part of the start by then will not."""
 
@@ -63,6 +64,11 @@ class Phases(NamedTuple):
     """Until it was ready."""
 
     @property
+    def named(self) -> dict[str, float]:
+        """Seconds by phase, as the metric calls them; those that are known."""
+        return {name: seconds for name, seconds in zip(PHASES, self, strict=True) if seconds is not None}
+
+    @property
     def total_s(self) -> float:
         """From the pod's creation until it was ready."""
         return self.schedule_s + self.image_s + (self.weights_s or 0.0) + self.warm_up_s
@@ -75,6 +81,8 @@ class StartLog:
     phases: tuple[Phases, ...] = ()
     awaited: frozenset[str] = field(default_factory=frozenset)
     """Uids of pods that were seen before they were ready; others may have been ready before and not a while ago."""
+    fresh: tuple[Phases, ...] = ()
+    """Those of `phases` that came last time."""
     asks: bool = False
     """A start is over and its engine has not told its part yet."""
 
@@ -93,8 +101,8 @@ class StartLog:
         done = {uid for uid, _ in found}
         unready = {uid for uid, start in starts.items() if start.ready is None}
         left = (self.awaited & starts.keys()) - done
-        kept = (*self.phases, *(phases for _, phases in sorted(found)))[-KEPT:]
-        return StartLog(kept, frozenset(left | unready), bool(left - unready))
+        fresh = tuple(phases for _, phases in sorted(found))
+        return StartLog((*self.phases, *fresh)[-KEPT:], frozenset(left | unready), fresh, bool(left - unready))
 
     def quantile(self, share: float) -> float | None:
         """The total, in seconds, that a `share` of the starts (0..1) stayed at or below; None without any."""

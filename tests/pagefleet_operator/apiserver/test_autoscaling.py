@@ -44,7 +44,7 @@ def _of(fleet: Fleet, name: str) -> list[str]:
 def test_a_full_cluster_is_asked_for_no_more_and_the_higher_priority_gets_the_next_room(
     api: Api, namespace: str, start: Start
 ) -> None:
-    start().ready()
+    operator = start().ready()
     with Fleet(api, namespace) as fleet:
         fleet.room = 2
         api.create("inferenceservices", _scaled(namespace, "low"))
@@ -68,6 +68,7 @@ def test_a_full_cluster_is_asked_for_no_more_and_the_higher_priority_gets_the_ne
         eventually(lambda: _limited(api, namespace, "low")[0] in free, "nothing is said of room any more")
         eventually(lambda: "coldStart" in _status(api, namespace, "low"), "starts are measured", 40)
         cold = _status(api, namespace, "low")["coldStart"]
+        assert operator.metric("pagefleet_cold_start_seconds_count", phase="image") >= cold["starts"]
         assert cold["phases"]["warmUpSeconds"] <= cold["p95Seconds"] <= 20
 
 

@@ -43,6 +43,11 @@ def test_phases_follow_one_another_from_creation_to_ready() -> None:
     assert [phases.total_s for phases in (Phases(2, 10, 12, 18), Phases(2, 10, None, 30))] == [42, 42]
 
 
+def test_phases_have_names() -> None:
+    assert Phases(2, 10, 12, 18).named == {"schedule": 2, "image": 10, "weights": 12, "warm_up": 18}
+    assert Phases(2, 10, None, 30).named == {"schedule": 2, "image": 10, "warm_up": 30}
+
+
 def test_a_start_that_took_several_tries_is_none() -> None:
     assert Pod.from_object(body(restarts=1)).start.phases(1.0) is None
 
@@ -64,6 +69,8 @@ def test_only_starts_that_were_seen_from_their_beginning_count() -> None:
     assert (log.phases, log.asks) == ((), True)
     log = log.learn({"new": over, "old": over}, {"new": 9.0, "old": 9.0}, after(45))
     assert (log.phases, log.awaited, log.asks) == ((Phases(2, 10, 9, 21),), frozenset(), False)
+    assert log.fresh == log.phases
+    assert log.learn({}, {}, after(47)).fresh == ()
 
 
 def test_an_engine_that_never_tells_its_part_counts_after_a_while() -> None:
