@@ -4,24 +4,35 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from pagefleet_api.explanation import Explanation
 from pagefleet_api.service import InferenceService
 from pagefleet_api.status import Decision, Status
 from pagefleet_operator import cluster as api
-from pagefleet_operator.autoscaling import Claim, Memory, Outcome
+from pagefleet_operator.autoscaling import Claim, Fleet, Memory, Outcome, Policy, next_steps
 from pagefleet_operator.capacity import Judgement, judge
 from pagefleet_operator.execute import Hindrances, Steps
 from pagefleet_operator.metrics import Metrics, Operator
 from pagefleet_operator.news import News, Ration
-from pagefleet_operator.observed import Body, ChildKey, Observed
+from pagefleet_operator.observed import Body, ChildKey, Now, Observed
 from pagefleet_operator.plan.trial import Baseline, Course
 from pagefleet_operator.prefetching import Held
 from pagefleet_operator.render import made_of
 from pagefleet_operator.starts import StartLog
 
 TRAIL_LENGTH = 100
+
+
+class Scene(NamedTuple):
+    """What one decision was made of, and the memory that it left behind."""
+
+    policy: Policy
+    fleet: Fleet
+    memory: Memory
+    now: Now
 
 
 @dataclass(slots=True)
@@ -34,12 +45,23 @@ class Recollection:
     claim: Claim | None = None
     """None while all of its pods have a place."""
     starts: StartLog = field(default_factory=StartLog)
+    scene: Scene | None = None
+    """What the latest decision was made of; None for fixed replicas."""
     wanted: int | None = None
     ration: Ration = field(default_factory=Ration)
     unposted: list[News] = field(default_factory=list)
     start: Baseline = field(default_factory=dict)
     """What each pod had measured when the comparison of a trial began."""
     trail: deque[Decision] = field(default_factory=lambda: deque(maxlen=TRAIL_LENGTH))
+
+    def explanation(self) -> Explanation:
+        """What was decided lately, and what would change it next."""
+        return Explanation(
+            namespace=self.service.namespace,
+            name=self.service.name,
+            decisions=tuple(self.trail),
+            next_steps=None if self.scene is None else next_steps(*self.scene),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,7 +202,7 @@ class Program:
         return self._watch.synced.is_set() and self._watch.knows_any() and fresh
 
     def _views(self) -> Views:
-        trails, leadership = self._reconciler.decisions, self._leadership
+        trails, leadership = self._reconciler.explanation, self._leadership
         return Views(self._health, self._readiness, self._exposition, trails, self._holds, leadership.holder)
 
     def _health(self) -> Sequence[Check]:

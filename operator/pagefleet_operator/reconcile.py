@@ -7,8 +7,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from pagefleet_api.explanation import Explanation
 from pagefleet_api.service import InferenceService, InvalidService
-from pagefleet_api.status import Decision, Status
+from pagefleet_api.status import Status
 from pagefleet_operator import cluster as api
 from pagefleet_operator import render
 from pagefleet_operator.autoscaling import Outcome
@@ -100,10 +101,10 @@ class Reconciler:
         for key in list(self._kept):
             self.forget(key)
 
-    def decisions(self, namespace: str, name: str) -> Sequence[Decision] | None:
-        """The trail of a service, oldest first; None when there is none."""
+    def explanation(self, namespace: str, name: str) -> Explanation | None:
+        """The latest decisions about a service, and what comes next; None when it is not known."""
         kept = self._kept.get(ServiceKey(namespace, name))
-        return tuple(kept.trail) if kept is not None else None
+        return None if kept is None else kept.explanation()
 
     def _parse(self, key: ServiceKey, body: Body) -> tuple[InferenceService | None, InvalidService | None]:
         """The service, and why it cannot be read if it cannot.

@@ -9,7 +9,7 @@ from pagefleet_api.status import Status
 from pagefleet_operator.autoscaling import Claim, Fleet, Outcome, Policy, decide
 from pagefleet_operator.cache import ServiceKey
 from pagefleet_operator.observed import Now, Observed
-from pagefleet_operator.passes import Recollection
+from pagefleet_operator.passes import Recollection, Scene
 from pagefleet_operator.starts import StartLog
 
 
@@ -31,8 +31,12 @@ def scale(
     fleet = Fleet.of(observed, now, reported=reported, cold_start_s=cold_start_s)
     own.claim = Claim(priority, fleet.resource) if fleet.unplaced else None
     if policy is None:
+        own.scene = None
         return None
-    return decide(policy, replace(fleet, rival=_rival(priority, fleet.resource, kept)), own.memory, now)
+    fleet = replace(fleet, rival=_rival(priority, fleet.resource, kept))
+    outcome = decide(policy, fleet, own.memory, now)
+    own.scene = Scene(policy, fleet, outcome.memory, now)
+    return outcome
 
 
 def sample_max_age_s(service: InferenceService) -> float:

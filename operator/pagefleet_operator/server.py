@@ -1,12 +1,12 @@
 """The operator's own port: `/healthz`, `/readyz`, `/metrics` and `/decisions`."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from aiohttp import web
 
+from pagefleet_api.explanation import Explanation
 from pagefleet_api.metrics import CONTENT_TYPE
-from pagefleet_api.status import Decision
 from pagefleet_operator.settings import Address
 
 
@@ -21,14 +21,14 @@ class Check(NamedTuple):
 class Views(NamedTuple):
     """What the port shows; each is asked anew for every request.
 
-    decisions: the trail of (namespace, name), newest last; None when that service is not known here.
-    leads: whether this replica acts; only then does it have trails. leader: who does, None when nobody is known to.
+    explanation: what was decided about (namespace, name); None when that service is not known here.
+    leads: whether this replica acts; only then does it have one. leader: who does, None when nobody is known to.
     """
 
     health: Callable[[], Sequence[Check]]
     readiness: Callable[[], Sequence[Check]]
     metrics: Callable[[], bytes]
-    decisions: Callable[[str, str], Sequence[Decision] | None]
+    explanation: Callable[[str, str], Explanation | None]
     leads: Callable[[], bool]
     leader: Callable[[], str | None]
 
@@ -78,11 +78,10 @@ def _decisions(request: web.Request, views: Views) -> web.Response:
         leader = views.leader()
         where = "no replica leads now; try again" if leader is None else f"ask the leader, {leader}"
         return _error(503, f"this replica does not lead, so it decides nothing; {where}")
-    trail = views.decisions(namespace, name)
-    if trail is None:
+    found = views.explanation(namespace, name)
+    if found is None:
         return _error(404, f"there is no InferenceService {namespace}/{name}, or it has not been looked at yet")
-    items: list[Any] = [decision.model_dump(mode="json", by_alias=True, exclude_none=True) for decision in trail]
-    return web.json_response({"namespace": namespace, "name": name, "decisions": items})
+    return web.json_response(found.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 
 def _error(status: int, message: str) -> web.Response:

@@ -1,7 +1,7 @@
 """How many pods a service needs: from samples to a number, with the reason."""
 
 from pagefleet_operator.autoscaling.decide import decide
-from pagefleet_operator.autoscaling.next_steps import NextSteps, next_steps
+from pagefleet_operator.autoscaling.next_steps import next_steps
 from pagefleet_operator.autoscaling.policy import Policy
 from pagefleet_operator.autoscaling.values import Claim, Fleet, Memory, Outcome, PodLoad, Verdict
 
@@ -9,7 +9,6 @@ __all__ = [
     "Claim",
     "Fleet",
     "Memory",
-    "NextSteps",
     "Outcome",
     "PodLoad",
     "Policy",

@@ -1,7 +1,6 @@
 """What would have to change for the next step up and the next one down, and when the number may fall."""
 
-from typing import NamedTuple
-
+from pagefleet_api.explanation import NextSteps, Threshold
 from pagefleet_api.scaling import MetricType
 from pagefleet_operator.autoscaling import latency, rates
 from pagefleet_operator.autoscaling.policy import Policy
@@ -12,29 +11,6 @@ from pagefleet_operator.autoscaling.values import Fleet, Memory
 from pagefleet_operator.observed import Now
 
 
-class Threshold(NamedTuple):
-    """A metric's demand over all pods, and where it changes the answer; seconds for a time."""
-
-    type: MetricType
-    demand: float
-    """For the way up without silent pods, for the way down with them at their target."""
-    limit: float
-
-
-class NextSteps(NamedTuple):
-    """The answer of the moment is `desired`: what moves it."""
-
-    up: tuple[Threshold, ...]
-    """One demand above its limit is enough for more pods; so is a load that grows steadily, before that."""
-    down: tuple[Threshold, ...]
-    """All demands must be at or below their limits for fewer pods."""
-    up_held_by: tuple[str, ...]
-    """What keeps the number from rising whatever the load, in words; empty when nothing does."""
-    down_held_by: tuple[str, ...]
-    down_after_s: float | None
-    """Seconds until the number may fall, if the load allows it from now on; None while something else holds it."""
-
-
 def next_steps(policy: Policy, fleet: Fleet, memory: Memory, now: Now) -> NextSteps:
     """From what a decision was made of; `memory` is the one that it left behind."""
     held = _down_held_by(policy, fleet, memory, now)
@@ -43,7 +19,7 @@ def next_steps(policy: Policy, fleet: Fleet, memory: Memory, now: Now) -> NextSt
         down=_down(policy, fleet, memory),
         up_held_by=_up_held_by(policy, fleet, memory, now),
         down_held_by=held,
-        down_after_s=None if held else _down_after_s(policy, memory, now),
+        down_after_seconds=None if held else _down_after_s(policy, memory, now),
     )
 
 
@@ -51,12 +27,12 @@ def _up(policy: Policy, fleet: Fleet, memory: Memory) -> tuple[Threshold, ...]:
     carrying = policy.carrying(memory.desired)
     grown = 1 + policy.up.tolerance
     metrics = tuple(
-        Threshold(metric.type, metric.demand.at_least(), metric.target * carrying * grown)
+        _threshold(metric.type, metric.demand.at_least(), metric.target * carrying * grown)
         for metric in propose(policy, read(fleet, policy), carrying)
     )
     slow = latency.latest(fleet, memory)
     waits = propose_latency(policy, slow, max(fleet.ready, 1), carrying)
-    return metrics + tuple(Threshold(each.type, each.demand.known, each.target * grown) for each in waits)
+    return metrics + tuple(_threshold(each.type, each.demand.known, each.target * grown) for each in waits)
 
 
 def _down(policy: Policy, fleet: Fleet, memory: Memory) -> tuple[Threshold, ...]:
@@ -70,7 +46,7 @@ def _down(policy: Policy, fleet: Fleet, memory: Memory) -> tuple[Threshold, ...]
     rows = [row for row in queue if row[0] is MetricType.WAITING_REQUESTS] + held
     shrunk = 1 - policy.down.tolerance
     return tuple(
-        Threshold(kind, demand, share * min(loaded * shrunk, carrying - 1)) for kind, demand, share, loaded in rows
+        _threshold(kind, demand, share * min(loaded * shrunk, carrying - 1)) for kind, demand, share, loaded in rows
     )
 
 
@@ -121,3 +97,7 @@ def _rate_after_s(policy: Policy, memory: Memory, now: Now) -> float | None:
     allowed = (moment_s for moment_s in moments if rates.least(policy, memory, moment_s) < memory.desired)
     first_s = next(allowed, None)
     return None if first_s is None else first_s - now_s
+
+
+def _threshold(kind: MetricType, demand: float, limit: float) -> Threshold:
+    return Threshold(type=kind, demand=demand, limit=limit)

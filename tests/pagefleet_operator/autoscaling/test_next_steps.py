@@ -9,8 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pagefleet_api.behavior import RateUnit, SelectPolicy
+from pagefleet_api.explanation import NextSteps
 from pagefleet_api.scaling import MetricType
-from pagefleet_operator.autoscaling import Memory, NextSteps, Policy, decide, next_steps
+from pagefleet_operator.autoscaling import Memory, Policy, decide, next_steps
 from pagefleet_operator.autoscaling.policy import DOWN, UP, Rate
 from pagefleet_operator.autoscaling.schedules import Schedule
 from pagefleet_operator.autoscaling.values import Change, Fleet
@@ -70,7 +71,7 @@ def test_a_demand_within_its_limit_lowers_the_number_and_one_above_does_not(
     policy = replace(QUICK, waiting_target=None, kv_target=None, in_flight_target=target, min_coverage=0.0)
     number = len(shares) + silent
     pods = fleet(*[ready(0, share) for share in shares], *[SILENT] * silent)
-    (limit,) = [each.limit for each in steps(pods, policy).down if each.type is MetricType.IN_FLIGHT_REQUESTS]
+    (limit,) = [each.limit for each in steps(pods, policy).down if each.type == MetricType.IN_FLIGHT_REQUESTS]
     known = round(limit) + beyond - silent * target
     assume(known >= 0 and abs(known + silent * target - limit) > 1e-6 and number > 1)
     moved = fleet(ready(0, known), *[ready() for _ in shares[1:]], *[SILENT] * silent)
@@ -92,7 +93,7 @@ def test_the_number_falls_when_it_was_said_and_not_before(window_s: int) -> None
     idle, fell, said = fleet(*[ready()] * 4), [], []
     for now_s in range(1, 700):
         outcome = decide(policy, idle, outcome.memory, at(now_s))
-        after_s = next_steps(policy, idle, outcome.memory, at(now_s)).down_after_s
+        after_s = next_steps(policy, idle, outcome.memory, at(now_s)).down_after_seconds
         said.append(None if after_s is None else now_s + after_s)
         if outcome.decision.before != outcome.desired:
             fell.append(now_s)
@@ -120,7 +121,7 @@ def test_what_holds_the_number_is_said() -> None:
         "always until 24:00 UTC: minReplicas is 2",
         "a roll-out is under way",
     )
-    assert found.down_after_s is None
+    assert found.down_after_seconds is None
 
 
 def test_missing_samples_and_disabled_directions_hold_it_too() -> None:
@@ -139,4 +140,4 @@ def test_missing_samples_and_disabled_directions_hold_it_too() -> None:
 def test_a_rate_is_waited_for() -> None:
     policy = replace(DEFAULTS, down=replace(DOWN, window_s=0, rates=(Rate(RateUnit.PODS, 1, 60),)))
     memory = Memory(3, changes=(Change(980.0, -1), Change(960.0, -1)))
-    assert next_steps(policy, fleet(*[ready()] * 3), memory, at(0)).down_after_s == 40
+    assert next_steps(policy, fleet(*[ready()] * 3), memory, at(0)).down_after_seconds == 40

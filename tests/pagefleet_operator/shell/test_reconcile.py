@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pagefleet_api import labels
+from pagefleet_api.explanation import Explanation
 from pagefleet_api.gpus import RESOURCE as GPU
 from pagefleet_api.service import InferenceService
 from pagefleet_api.sizing import gpu_types
@@ -146,11 +147,11 @@ async def test_a_service_that_is_gone_is_forgotten() -> None:
     bench = Bench()
     bench.service()
     await bench.passes()
-    assert bench.reconciler.decisions("n", "s") == ()
+    assert bench.reconciler.explanation("n", "s") == Explanation(namespace="n", name="s")
     bench.cache.drop(labels.KIND, "u")
     assert await bench.passes() == []
     assert bench.engines.watched == {}
-    assert bench.reconciler.decisions("n", "s") is None
+    assert bench.reconciler.explanation("n", "s") is None
 
 
 async def test_fixed_services_are_sampled_calmly_and_autoscaled_ones_report_every_round() -> None:
@@ -181,9 +182,10 @@ async def test_the_trail_has_every_decision_once() -> None:
     bench = Bench()
     bench.service(autoscaling={"maxReplicas": 3})
     await bench.passes(count=5)
-    trail = bench.reconciler.decisions("n", "s")
-    assert trail is not None
-    assert 1 <= len(trail) <= 3
+    found = bench.reconciler.explanation("n", "s")
+    assert found is not None and found.next_steps is not None
+    assert 1 <= len(found.decisions) <= 3
+    assert "minReplicas is 1" in found.next_steps.down_held_by
 
 
 async def test_a_follower_forgets_everything() -> None:
@@ -191,7 +193,7 @@ async def test_a_follower_forgets_everything() -> None:
     bench.service(autoscaling={"maxReplicas": 3})
     await bench.passes()
     bench.reconciler.forget_all()
-    assert bench.reconciler.decisions("n", "s") is None
+    assert bench.reconciler.explanation("n", "s") is None
     assert bench.engines.watched == {}
 
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 import aiohttp
 import pytest
 
+from pagefleet_api.explanation import Explanation, NextSteps, Threshold
 from pagefleet_api.metrics import OPERATOR, Kind, Operator
 from pagefleet_api.status import Decision
 from pagefleet_operator.metrics import Metrics
@@ -22,6 +23,13 @@ _DECISION = Decision(
     clamps=("bounds: 3",),
 )
 
+_NEXT = NextSteps(
+    up=(Threshold(type="WaitingRequests", demand=3, limit=8.8),),
+    down_held_by=("minReplicas is 1",),
+    down_after_seconds=7,
+)
+_EXPLANATION = Explanation(namespace="n", name="s", decisions=(_DECISION,), next_steps=_NEXT)
+
 
 class Port:
     """A served port whose views a test sets."""
@@ -33,8 +41,8 @@ class Port:
         self.leads = True
         self.leader: str | None = None
 
-    def decisions(self, namespace: str, name: str) -> Sequence[Decision] | None:
-        return (_DECISION,) if (namespace, name) == ("n", "s") else None
+    def explanation(self, namespace: str, name: str) -> Explanation | None:
+        return _EXPLANATION if (namespace, name) == ("n", "s") else None
 
     async def get(self, path: str) -> tuple[int, str, str]:
         async with aiohttp.ClientSession() as session, session.get(f"{self.url}{path}") as answer:
@@ -48,7 +56,7 @@ async def port() -> AsyncIterator[Port]:
         lambda: made.checks,
         lambda: made.checks,
         made.metrics.exposition,
-        made.decisions,
+        made.explanation,
         lambda: made.leads,
         lambda: made.leader,
     )
@@ -76,7 +84,7 @@ async def test_metrics_are_plain_text_whatever_the_scraper_asks_for(port: Port) 
 async def test_decisions_of_a_service_are_its_trail(port: Port) -> None:
     status, text, _ = await port.get("/decisions?namespace=n&name=s")
     assert status == 200
-    assert '"clamps": ["bounds: 3"]' in text
+    assert Explanation.model_validate_json(text) == _EXPLANATION
     assert (await port.get("/decisions?namespace=n&name=other"))[0] == 404
     assert (await port.get("/decisions"))[0] == 400
 
