@@ -76,7 +76,9 @@ class Engine(Model):
         description="Image of the engine; required for every runtime but pagefleet. Default: the chart's engineImage.",
     )
     device: Device = Field(
-        Device.AUTO, description="cuda, cpu, or auto: a GPU where the container has one. Default: auto."
+        Device.AUTO,
+        description="cuda, cpu, auto (a GPU where the container has one), or paced: nothing is computed, steps take a "
+        "GPU's time and tokens are random, to rehearse everything around them. Default: auto.",
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto",

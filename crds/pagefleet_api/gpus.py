@@ -18,6 +18,11 @@ class Device(StrEnum):
     AUTO = "auto"
     CPU = "cpu"
     CUDA = "cuda"
+    PACED = "paced"
+    """Nothing is computed: steps take a GPU's time and tokens are random, to rehearse everything around them."""
+
+
+WITHOUT_GPU = frozenset({Device.CPU, Device.PACED})
 
 
 class Parallelism(Model):
@@ -62,8 +67,8 @@ def refusal(device: Device, tensor: int, gpu: Gpu, others: Collection[str]) -> s
 
     others: the names in resources.requests and resources.limits.
     """
-    if device is Device.CPU and (tensor > 1 or gpu.count):
-        return _NONE_ON_CPU
+    if device in WITHOUT_GPU and (tensor > 1 or gpu.count):
+        return f"engine.device: {device} {_NO_GPU}"
     nothing = gpu.count == 0 and device is not Device.CUDA and tensor == 1
     if gpu.count is not None and gpu.count != tensor and not nothing:
         return f"resources.gpu.count {gpu.count} {_SAME_COUNT}, which is {tensor}"
@@ -72,9 +77,7 @@ def refusal(device: Device, tensor: int, gpu: Gpu, others: Collection[str]) -> s
     return None
 
 
-_NONE_ON_CPU = (
-    "engine.device: cpu takes no GPU: leave resources.gpu and engine.parallelism out, or set engine.device: cuda"
-)
+_NO_GPU = "takes no GPU: leave resources.gpu and engine.parallelism out, or set engine.device: cuda"
 _SAME_COUNT = "must be engine.parallelism.tensor"
 _NAMED_ONCE = "must not be in resources.limits or resources.requests: resources.gpu says how many GPUs a pod gets"
 
@@ -94,11 +97,12 @@ def _absent(part: str) -> str:
 
 RULES = (
     Rule(
-        f"{_DEVICE} != 'cpu' || ({_TENSOR} == 1 && !({_HAS_COUNT} && self.resources.gpu.count > 0))",
-        _NONE_ON_CPU,
+        f"!({_DEVICE} in ['cpu', 'paced']) || ({_TENSOR} == 1 && !({_HAS_COUNT} && self.resources.gpu.count > 0))",
+        f"engine.device: cpu or paced {_NO_GPU}",
+        f"'engine.device: ' + {_DEVICE} + ' {_NO_GPU}'",
     ),
     Rule(
-        f"!{_HAS_COUNT} || {_DEVICE} == 'cpu' || self.resources.gpu.count == {_TENSOR} "
+        f"!{_HAS_COUNT} || {_DEVICE} in ['cpu', 'paced'] || self.resources.gpu.count == {_TENSOR} "
         f"|| (self.resources.gpu.count == 0 && {_DEVICE} != 'cuda' && {_TENSOR} == 1)",
         f"resources.gpu.count {_SAME_COUNT}, which is 1 where it is absent",
     ),

@@ -16,6 +16,8 @@ _IMAGE_NEEDED = "engine.image is required"
 _NO_IMAGE = "no image comes with Pagefleet"
 _CUSTOM_NEEDED = "engine.custom is required with engine.runtime custom: it says where the engine listens"
 _CUSTOM_ONLY = "engine.custom is only for engine.runtime custom; leave it out, or set engine.runtime: custom"
+_PACED = "engine.device paced is not available"
+_PACED_INSTEAD = "use engine.runtime pagefleet"
 _CPU = "engine.device: cpu is not available"
 _OWNED_WORDS = (
     "engine.extraArgs must not have a flag that the operator gives itself "
@@ -73,6 +75,8 @@ def refusals(engine: Mapping[str, Any]) -> Iterator[str]:
         yield _dtype_words(dtype, runtime)
     if engine.get("device") == "cpu" and not traits.on_cpu:
         yield f"{_CPU} with engine.runtime {runtime}; use cuda or auto"
+    if engine.get("device") == "paced" and runtime is not Runtime.PAGEFLEET:
+        yield f"{_PACED} with engine.runtime {runtime}; {_PACED_INSTEAD}"
     if traits.image is not None and engine.get("image") is None:
         yield _image_words(runtime, traits)
     if (runtime is Runtime.CUSTOM) != (engine.get("custom") is not None):
@@ -88,6 +92,11 @@ def cel() -> tuple[Rule, ...]:
         *(_knob_rule(knob) for knob in Knob if _without(knob)),
         _dtype_rule(),
         _cpu_rule(),
+        Rule(
+            f"!has(self.device) || self.device != 'paced' || {_RUNTIME} == 'pagefleet'",
+            f"{_PACED} with another engine.runtime than pagefleet; {_PACED_INSTEAD}",
+            f"'{_PACED} with engine.runtime ' + {_RUNTIME} + '; {_PACED_INSTEAD}'",
+        ),
         _image_rule(),
         Rule(f"{_RUNTIME} != 'custom' || has(self.custom)", _CUSTOM_NEEDED),
         Rule(f"{_RUNTIME} == 'custom' || !has(self.custom)", _CUSTOM_ONLY),

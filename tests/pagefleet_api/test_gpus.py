@@ -37,6 +37,7 @@ def test_a_pod_gets_the_gpus_that_share_its_model(
     ("engine", "resources", "words"),
     [
         ({"device": "cpu"}, {"gpu": {"count": 1}}, "engine.device: cpu takes no GPU"),
+        ({"device": "paced"}, {"gpu": {"count": 1}}, "engine.device: paced takes no GPU"),
         ({"device": "cpu", "parallelism": {"tensor": 2}}, {}, "engine.device: cpu takes no GPU"),
         ({"device": "cuda"}, {"gpu": {"count": 0}}, "count 0 must be engine.parallelism.tensor, which is 1"),
         (

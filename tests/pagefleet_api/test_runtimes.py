@@ -67,6 +67,7 @@ CLASHES = (
         engine(Runtime.SGLANG, device="cpu"),
         "cpu is not available with engine.runtime sglang; use cuda",
     ),
+    (engine(Runtime.VLLM, device="paced"), "engine.device paced is not available with engine.runtime vllm"),
     ({"runtime": "custom", "image": "e"}, "engine.custom is required"),
     (engine(Runtime.VLLM, custom={}), "engine.custom is only for engine.runtime custom"),
     (engine(Runtime.VLLM, extraArgs=["--port=9"]), "engine.extraArgs must not have a flag"),

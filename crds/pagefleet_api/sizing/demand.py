@@ -1,7 +1,7 @@
 """From the resource to what the fit is computed for: the one place that knows the resource's names. Pure."""
 
 from pagefleet_api import quantity
-from pagefleet_api.gpus import Device
+from pagefleet_api.gpus import WITHOUT_GPU
 from pagefleet_api.service import Spec
 from pagefleet_api.sizing.fit import Demand
 
@@ -12,7 +12,7 @@ DEFAULT_BATCH_TOKENS, DEFAULT_CPU_BATCH_TOKENS = 8192, 512
 def demand_of(spec: Spec) -> Demand:
     """What `spec` asks for of each pod."""
     engine = spec.engine
-    on_cpu = engine.device is Device.CPU
+    on_cpu = engine.device in WITHOUT_GPU
     size, share = engine.kv_cache.size, engine.kv_cache.memory_utilization
     return Demand(
         runtime=engine.runtime.value,

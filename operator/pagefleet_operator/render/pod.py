@@ -6,6 +6,7 @@ Source: https://kubernetes.io/docs/concepts/security/pod-security-standards/#res
 from typing import Any
 
 from pagefleet_api import labels
+from pagefleet_api.gpus import Device
 from pagefleet_api.service import InferenceService, Spec
 from pagefleet_operator.render import chat_template, gpus
 from pagefleet_operator.render.model import ModelPlace, model_place
@@ -35,7 +36,9 @@ def template(service: InferenceService, image: str, fetch_image: str) -> Part:
 
 def warnings(service: InferenceService) -> tuple[str, ...]:
     """What a user should know of the pods that they asked for."""
-    return (*model_warnings(service.spec.model), *_security_warnings(service))
+    paced = service.spec.engine.device is Device.PACED
+    rehearsal = ("spec.engine.device is paced: the answers are random, nothing is computed",) if paced else ()
+    return (*model_warnings(service.spec.model), *_security_warnings(service), *rehearsal)
 
 
 def _security_warnings(service: InferenceService) -> tuple[str, ...]:

@@ -225,3 +225,11 @@ def test_the_kubelets_grace_and_hook_follow_from_the_drains_time(
 ) -> None:
     drain = Drain(timeout_seconds=timeout_s)
     assert leaving(drain, serves_through_lag=serves_through_lag) == (grace_s, lifecycle)
+
+
+def test_who_rehearses_with_a_paced_engine_is_told_that_nothing_is_computed() -> None:
+    service = _service(engine={"device": "paced"})
+    assert any("paced: the answers are random" in words for words in render.warnings(service))
+    container = _pod(service)["spec"]["containers"][0]
+    assert Launch.parse(container["args"]).device == "paced"
+    assert "nvidia.com/gpu" not in container.get("resources", {}).get("limits", {})
