@@ -24,11 +24,11 @@ class Answer(NamedTuple):
         """`replicas` in place of the answer so far, and why; nothing is noted when that changes nothing."""
         if replicas == self.replicas:
             return self
-        return Answer(replicas, self.note(reason, f"{self.replicas} → {replicas}, {words}").clamps)
+        return Answer(replicas, (*self.clamps, Clamp(reason, f"{self.replicas} → {replicas}, {words}", words)))
 
     def note(self, reason: Reason, words: str) -> "Answer":
         """The same answer with one more thing said about it."""
-        return Answer(self.replicas, (*self.clamps, Clamp(reason, words)))
+        return Answer(self.replicas, (*self.clamps, Clamp(reason, words, words)))
 
 
 def ahead(answer: Answer, policy: Policy, fleet: Fleet, memory: Memory, readings: Readings) -> Answer:

@@ -121,7 +121,7 @@ def limited(view: View) -> Verdict:
     """ScalingLimited: whether a bound, a rate or the cluster cut the answer."""
     bound, limit = view.clamped_by(*_BOUNDS), view.clamped_by(*_LIMITS)
     if limit is not None and (bound is None or limit.reason in _ROOM):
-        return Verdict(True, limit.reason, limit.words)
+        return Verdict(True, limit.reason, f"the answer is held at {view.desired}, {limit.cause}")
     if bound is None:
         return Verdict(False, Reason.WITHIN_RANGE, "the answer lies within minReplicas and maxReplicas")
     field = "maxReplicas" if bound.reason is Reason.TOO_MANY_REPLICAS else "minReplicas"

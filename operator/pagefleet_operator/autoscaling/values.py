@@ -80,7 +80,7 @@ class Fleet:
             current=_asked_for(observed, reported),
             pods=tuple(_pod_load(pod, observed, now) for pod in serving),
             rollout_in_progress=observed.two_templates,
-            unplaced_words=words[0] if words else "",
+            unplaced_words=_with_room(words[0], observed) if words else "",
             resource=min((name for pod in serving for name in pod.extended), default=None),
             rival=rival,
             cold_start_s=cold_start_s,
@@ -171,6 +171,8 @@ class Clamp(NamedTuple):
 
     reason: Reason
     words: str
+    cause: str
+    """The words without the numbers that move with every sample: what a condition says, as each change is a write."""
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.words}"
@@ -214,6 +216,12 @@ def _asked_for(observed: Observed, reported: int | None) -> int | None:
     most = max(observed.deployment.replicas - sum(pod.draining for pod in active), 0)
     least = max(most - sum(pod.leaving for pod in active), 0)
     return most if reported is None else min(max(reported, least), most)
+
+
+def _with_room(words: str, observed: Observed) -> str:
+    """The scheduler's words, and how much of what the pods compete for is free, where that is known."""
+    room = observed.room
+    return words if room is None else f"{words} ({room.total_free} of {room.allocatable} {room.resource} free)"
 
 
 def _placed(pod: Pod, now: Now) -> bool:

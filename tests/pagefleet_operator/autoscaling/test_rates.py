@@ -66,7 +66,7 @@ def test_a_step_is_answered_as_fast_as_the_policies_allow_and_says_so() -> None:
     assert len(memory.changes) == 1
     limited = decide(policy, fleet(ready(80, 8)), Memory(1), at(0))
     assert limited.decision.clamps == ("ScaleUpLimit: 20 → 5, as far as behavior.scaleUp.policies allow now",)
-    assert limited.limited.message == "20 → 5, as far as behavior.scaleUp.policies allow now"
+    assert limited.limited.message == "the answer is held at 5, as far as behavior.scaleUp.policies allow now"
 
 
 def test_a_direction_that_is_disabled_stands_still_and_says_so() -> None:
@@ -86,3 +86,14 @@ def test_each_direction_has_its_tolerance() -> None:
     busier = replace(eager, max_replicas=20)
     assert decide(busier, busy, Memory(10), at(0)).desired == 11
     assert [decide(each, idle, Memory(2), at(0)).desired for each in (policy, patient)] == [1, 2]
+
+
+def test_a_load_that_moves_while_a_rate_holds_it_changes_no_condition() -> None:
+    policy = replace(DEFAULTS, max_replicas=60, up=rules(Rate(PODS, 1, 1800)))
+    memory, said = Memory(1), set()
+    for number in range(20):
+        outcome = decide(policy, fleet(ready(60 + number, 8), ready(0, 8)), memory, at(2.0 * number))
+        memory = outcome.memory
+        said.add(outcome.limited)
+    assert said == {outcome.limited}
+    assert outcome.limited.reason is Reason.SCALE_UP_LIMIT

@@ -8,7 +8,7 @@ import pytest
 from pagefleet_api.reasons import Reason
 from pagefleet_api.scaling import Mode
 from pagefleet_operator.autoscaling import Fleet, decide
-from pagefleet_operator.observed import DeploymentView, Observed, Pod
+from pagefleet_operator.observed import DeploymentView, Evidence, Observed, Pod, Room
 from pagefleet_operator.problems import PodProblem
 from tests.pagefleet_operator.autoscaling.build import DEFAULTS, START, UNPLACED, at, calm, fleet, ready
 
@@ -88,6 +88,14 @@ def test_a_pod_has_no_place_once_the_scheduler_looked_for_a_while(
     found = Fleet.of(Observed(DeploymentView(name="b", replicas=2), (waiting, serving)), at(0), rival="r")
     assert (found.unplaced, found.unplaced_words) == ((0, "") if placed else (1, WORDS))
     assert (found.resource, found.rival) == ("nvidia.com/gpu", "r")
+
+
+def test_the_room_on_the_nodes_is_said_where_it_is_known() -> None:
+    problem = PodProblem(Reason.UNSCHEDULABLE, WORDS, START)
+    pods = (Pod(name="w", uid="w", problem=problem, extended={"nvidia.com/gpu": 4}),)
+    room = Room(resource="nvidia.com/gpu", free_by_node={"a": 1, "b": 2}, allocatable=16)
+    found = Fleet.of(Observed(DeploymentView(name="b"), pods, evidence=Evidence(room=room)), at(20))
+    assert found.unplaced_words == f"{WORDS} (3 of 16 nvidia.com/gpu free)"
 
 
 def test_spare_pods_stand_beside_those_that_the_load_needs() -> None:
