@@ -91,7 +91,7 @@ def played(clients: int, goal_ms: int | None) -> dict[str, object]:
             if plan is None:
                 break
             begin_s = max(over_s, now_s)
-            over_s = begin_s + costs.step_s(Work.of(plan))
+            over_s = begin_s + costs.step_s(*Work.of(plan))
             launched.append((plan, begin_s, over_s))
         if not launched:
             now_s = max(now_s, crowd.coming[0][0])

@@ -1,9 +1,9 @@
 """InferenceServices from YAML, read more strictly than the API server does: an unknown field is an error."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -13,6 +13,14 @@ from pagefleet_cli.errors import InputWrong
 from pagefleet_cli.strict import unknown_fields
 
 STDIN = "-"
+Completed = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+class Document(NamedTuple):
+    """An InferenceService, and the whole object as it was written."""
+
+    service: InferenceService
+    body: Mapping[str, Any]
 
 
 def read_services(file: str) -> list[InferenceService]:
@@ -20,9 +28,14 @@ def read_services(file: str) -> list[InferenceService]:
 
     Raises InputWrong with a line for each thing that is wrong.
     """
+    return [document.service for document in read_documents(file)]
+
+
+def read_documents(file: str, completed: Completed = dict) -> list[Document]:
+    """The same with the objects; `completed` may make an object of what is none before it is read."""
     problems: list[str] = []
-    services: list[InferenceService] = []
-    for body in _objects(file, _parsed(file)):
+    services: list[Document] = []
+    for body in map(completed, _objects(file, _parsed(file))):
         kind, version = body.get("kind"), body.get("apiVersion")
         if kind != labels.KIND:
             continue
@@ -32,7 +45,7 @@ def read_services(file: str) -> list[InferenceService]:
             continue
         found = [f"{name}: {problem}" for problem in unknown_fields(body)]
         try:
-            services.append(InferenceService.parse(_complete(body)))
+            services.append(Document(InferenceService.parse(_complete(body)), body))
         except InvalidService as error:
             found += [f"{name}: {line}" for line in str(error).splitlines()]
         problems += found

@@ -6,12 +6,11 @@ says means nothing.
 
 import time
 from collections.abc import Callable, Sequence
-from importlib import resources
 from pathlib import Path
 
-import msgspec
-
+from pagefleet_api import step_costs
 from pagefleet_api.launch import Launch
+from pagefleet_api.step_costs import StepCosts
 from pagefleet_engine.core.run import LoadedRunner, StartImpossible
 from pagefleet_engine.scheduler.pace import Work
 from pagefleet_engine.steps import (
@@ -26,47 +25,20 @@ from pagefleet_engine.steps import (
 )
 
 PACED = "paced"
-DEFAULT_COSTS = "paced_h200_8b.json"
 PROGRESS_INTERVAL_S = 0.1
 _MASK = (1 << 64) - 1
 
 
-class Costs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a step costs, in seconds, and how many KV blocks there are.
-
-    The weights are read while tokens are multiplied with them, so the larger of both counts. `context_token_s` is
-    for each position that a decode attends to, `pair_s` for each pair of query and key of a chunk.
-    """
-
-    name: str
-    source: str
-    fixed_s: float
-    weights_s: float
-    token_s: float
-    context_token_s: float
-    pair_s: float
-    num_kv_blocks: int
-
-    def step_s(self, work: Work) -> float:
-        """Seconds of a step with this work."""
-        matrices_s = max(self.weights_s, self.token_s * work.tokens)
-        attention_s = self.context_token_s * work.decode_context + self.pair_s * work.chunk_pairs
-        return self.fixed_s + matrices_s + attention_s
-
-
-def read_costs(path: str | None) -> Costs:
+def read_costs(path: str | None) -> StepCosts:
     """The costs in this file, or the default; raises StartImpossible with what is wrong with the file."""
+    if path is None:
+        return step_costs.default()
     try:
-        if path is None:
-            text = resources.files(__package__).joinpath(DEFAULT_COSTS).read_bytes()
-        else:
-            text = Path(path).read_bytes()
-        return msgspec.json.decode(text, type=Costs)
+        return step_costs.parse(Path(path).read_bytes())
     except OSError as error:
         raise StartImpossible(f"--paced-costs {path}: {error.strerror}") from error
-    except msgspec.DecodeError as error:
-        fields = ", ".join(Costs.__struct_fields__)
-        raise StartImpossible(f"--paced-costs {path}: {error}; the file is one JSON object with {fields}") from error
+    except step_costs.CostsUnusable as error:
+        raise StartImpossible(f"--paced-costs {path}: {error}") from error
 
 
 def load(launch: Launch, max_model_len: int, vocab_size: int) -> LoadedRunner:
@@ -77,13 +49,13 @@ def load(launch: Launch, max_model_len: int, vocab_size: int) -> LoadedRunner:
 
 
 class PacedRunner:
-    """`steps.Runner` with the time of `Costs`; steps are over one after the other, as on a GPU's stream."""
+    """`steps.Runner` with the time of `StepCosts`; steps are over one after the other, as on a GPU's stream."""
 
     lookahead = True
 
     def __init__(
         self,
-        costs: Costs,
+        costs: StepCosts,
         num_blocks: int,
         vocab_size: int,
         clock: Callable[[], float] = time.monotonic,
@@ -100,7 +72,7 @@ class PacedRunner:
 
     def launch(self, plan: StepPlan, progress: Progress = no_progress) -> Pending:
         """The step begins when the one before is over."""
-        self._busy_until_s = max(self._busy_until_s, self._clock()) + self._costs.step_s(Work.of(plan))
+        self._busy_until_s = max(self._busy_until_s, self._clock()) + self._costs.step_s(*Work.of(plan))
         return _Pacing(self, plan, self._busy_until_s)
 
     def idle_work(self) -> bool:

@@ -14,7 +14,6 @@ from pagefleet_engine.core.paced import PacedRunner, made_up_token
 from pagefleet_engine.core.run import StartImpossible
 from pagefleet_engine.scheduler.admission import Capacity
 from pagefleet_engine.scheduler.fcfs import Scheduler
-from pagefleet_engine.scheduler.pace import Work
 from pagefleet_engine.steps import Sampling, SequenceStep, StepPlan, execute
 from pagefleet_engine.wire import CoreFailed, CoreReady, StepReport
 from tests.pagefleet_engine.core.api_side import ApiSide
@@ -55,7 +54,7 @@ def test_steps_are_over_one_after_the_other_and_take_their_costs() -> None:
     watch = Watch()
     runner = a_runner(watch)
     plans = [StepPlan((decode(1, 9, (5,)),)), StepPlan((decode(1, 10),))]
-    step_s = paced.read_costs(None).step_s(Work(1, 10, 0))
+    step_s = paced.read_costs(None).step_s(1, 10, 0)
     told: list[float] = []
     first, second = [runner.launch(plan) for plan in plans]
     for number, pending in enumerate((first, second), start=1):
@@ -67,9 +66,9 @@ def test_steps_are_over_one_after_the_other_and_take_their_costs() -> None:
 
 def test_an_8b_model_on_an_h200_takes_about_the_time_that_it_takes_there() -> None:
     costs = paced.read_costs(None)
-    assert costs.step_s(Work(1, 1024, 0)) == pytest.approx(0.0045, rel=0.1)
-    assert costs.step_s(Work(256, 256 * 1024, 0)) == pytest.approx(0.0155, rel=0.1)
-    assert 2048 * 4 / costs.step_s(Work(2048 * 4, 0, 4 * 2048 * 1024)) == pytest.approx(45_000, rel=0.05)
+    assert costs.step_s(1, 1024, 0) == pytest.approx(0.0045, rel=0.1)
+    assert costs.step_s(256, 256 * 1024, 0) == pytest.approx(0.0155, rel=0.1)
+    assert 2048 * 4 / costs.step_s(2048 * 4, 0, 4 * 2048 * 1024) == pytest.approx(45_000, rel=0.05)
 
 
 def test_a_long_step_shows_signs_of_life() -> None:
@@ -116,7 +115,7 @@ def test_the_whole_engine_keeps_its_promises_with_it() -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [(None, "No such file"), ("{", "truncated"), ("{}", "name, source, fixed_s"), ('{"nmae": 1}', "nmae")],
+    [(None, "No such file"), ("{", "Invalid JSON"), ("{}", "name, source, fixed_s"), ('{"nmae": 1}', "nmae")],
 )
 def test_costs_that_cannot_be_read_are_refused_with_the_way_out(tmp_path: Path, text: str | None, words: str) -> None:
     path = tmp_path / "costs.json"
@@ -128,7 +127,7 @@ def test_costs_that_cannot_be_read_are_refused_with_the_way_out(tmp_path: Path, 
 
 
 def test_blocks_come_from_the_launch_or_the_costs(tmp_path: Path) -> None:
-    costs = json.loads((Path(paced.__file__).parent / paced.DEFAULT_COSTS).read_text())
+    costs = paced.read_costs(None).model_dump()
     own = tmp_path / "own.json"
     own.write_text(json.dumps({**costs, "num_kv_blocks": 7}))
     assert paced.load(LAUNCH, 99, 1000).runner.num_blocks == costs["num_kv_blocks"]

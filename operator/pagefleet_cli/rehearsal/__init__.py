@@ -1,0 +1,1 @@
+"""What `simulate` works with: a policy from its file, and a run as text, figure and page."""

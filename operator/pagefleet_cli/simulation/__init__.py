@@ -1,0 +1,23 @@
+"""A fleet played in simulated time: requests, engines as queues, and the controller's own decision. Pure.
+
+run = play(policy, trace, fleet)
+timeline(policy, trace, fleet)  # the numbers of pods alone
+"""
+
+from pagefleet_cli.simulation.fleet import play, timeline
+from pagefleet_cli.simulation.summary import Summary, summarise
+from pagefleet_cli.simulation.values import Balancing, EngineModel, FleetModel, Moment, Request, Run, Trace
+
+__all__ = [
+    "Balancing",
+    "EngineModel",
+    "FleetModel",
+    "Moment",
+    "Request",
+    "Run",
+    "Summary",
+    "Trace",
+    "play",
+    "summarise",
+    "timeline",
+]
