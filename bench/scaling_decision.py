@@ -1,4 +1,4 @@
-"""`python -m bench.autoscaling [--pods 100]`: what one scaling decision costs in milliseconds; prints a JSON line."""
+"""`python -m bench.scaling_decision [--pods 100]`: milliseconds of one scaling decision; prints a JSON line."""
 
 import argparse
 import json
@@ -24,7 +24,7 @@ def main() -> None:
     plain = Policy(min_replicas=1, max_replicas=2 * pods, waiting_target=4, kv_target=0.75, max_num_seqs=16)
     timed = Policy(min_replicas=1, max_replicas=2 * pods, waiting_target=4, ttft_target_s=0.5, max_num_seqs=16)
     rows = {"decision": _measure(plain, _fleet(pods, None)), "with_latencies": _measure(timed, _fleet(pods, _times()))}
-    print(json.dumps({"bench": "autoscaling", "pods": pods, "rounds": ROUNDS, **rows}))
+    print(json.dumps({"bench": "scaling_decision", "pods": pods, "rounds": ROUNDS, **rows}))
 
 
 def _measure(policy: Policy, fleet: Fleet) -> dict[str, float]:
