@@ -6,7 +6,7 @@ from dataclasses import replace
 from pagefleet_api.scaling import MissingMetrics
 from pagefleet_api.service import InferenceService
 from pagefleet_api.status import Status
-from pagefleet_operator.autoscaling import Claim, Fleet, Outcome, Policy, decide
+from pagefleet_operator.autoscaling import Claim, Fleet, Memory, Outcome, Policy, decide
 from pagefleet_operator.cache import ServiceKey
 from pagefleet_operator.observed import Now, Observed
 from pagefleet_operator.passes import Recollection, Scene
@@ -34,7 +34,7 @@ def scale(
         own.scene = None
         return None
     fleet = replace(fleet, rival=_rival(priority, fleet.resource, kept))
-    outcome = decide(policy, fleet, own.memory, now)
+    outcome = decide(policy, fleet, _memory(own, policy), now)
     own.scene = Scene(policy, fleet, outcome.memory, now)
     return outcome
 
@@ -43,6 +43,11 @@ def sample_max_age_s(service: InferenceService) -> float:
     """Older samples of its pods count as missing."""
     scaling = service.spec.autoscaling
     return (MissingMetrics() if scaling is None else scaling.missing_metrics).max_age_seconds
+
+
+def _memory(own: Recollection, policy: Policy) -> Memory | None:
+    """None where the mode changed: a number that was only recommended is not the one that runs."""
+    return own.memory if own.scene is None or own.scene.policy.mode is policy.mode else None
 
 
 def _learnt(log: StartLog, observed: Observed, now: Now) -> StartLog:

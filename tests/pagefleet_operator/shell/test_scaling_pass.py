@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from pagefleet_api.reasons import Reason
+from pagefleet_api.reasons import EventReason, Reason
 from pagefleet_api.service import InferenceService
 from pagefleet_api.status import ColdStart, StartPhases, Status
 from pagefleet_operator.autoscaling import Claim
@@ -110,3 +110,14 @@ def test_after_a_restart_the_cold_start_of_the_status_is_used() -> None:
 def test_samples_of_fixed_services_age_as_by_default() -> None:
     assert sample_max_age_s(service("s")) == 30
     assert sample_max_age_s(service("s", missingMetrics={"maxAgeSeconds": 7})) == 7
+
+
+def test_what_was_only_recommended_is_no_number_to_start_from() -> None:
+    kept = {key("s"): Recollection(service("s", mode="Recommend"))}
+    advised = scale(key("s"), kept, busy(), Status(), at(100))
+    assert advised is not None and (advised.desired, advised.acts) == (5, False)
+    kept[key("s")].memory = advised.memory
+    kept[key("s")].service = service("s", mode="Builtin")
+    acted = scale(key("s"), kept, busy(), Status(), at(102))
+    assert acted is not None and (acted.decision.before, acted.desired) == (1, 5)
+    assert acted.event is not None and acted.event.reason is EventReason.SCALED_UP
