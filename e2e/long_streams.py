@@ -1,0 +1,52 @@
+"""Many long streams over a change of the fleet: all open when it begins, each to its end."""
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from e2e.answers import Answer, Ask, summary
+from e2e.exchange import Target
+from e2e.load import Load, LoadPlan
+from e2e.service import Service, pod_load, wait_for
+
+STREAMS = 200
+TOKENS = 24
+
+
+class Ridden(NamedTuple):
+    """What became of the streams, and how long the change took in seconds."""
+
+    answers: list[Answer]
+    open_at_start: int
+    """Streams that had begun and were not at their end when the change began."""
+    seconds: float
+
+
+def ride(service: Service, change: Callable[[], None]) -> Ridden:
+    """Open STREAMS streams, make the change while all of them are open, and wait for everything."""
+    url = service.cluster_url()
+    target = Target(url=lambda: url, model=service.name)
+    plan = LoadPlan(target=target, ask=_ask, clients=STREAMS, requests=STREAMS)
+    pods = [pod for pod in service.pods() if pod.ready]
+    with Load.start(plan) as load:
+        wait_for("every stream is open", lambda: sum(pod_load(p).in_flight for p in pods) == STREAMS, 60, every_s=0.1)
+        open_at_start, began_s = len(load.open_requests()), time.monotonic()
+        change()
+        seconds = time.monotonic() - began_s
+        answers = load.wait(300)
+    return Ridden(answers, open_at_start, seconds)
+
+
+def assert_all_whole(ridden: Ridden) -> None:
+    """No stream was cut off, and each has all its tokens."""
+    result = summary(ridden.answers)
+    assert ridden.open_at_start == STREAMS
+    broken = [(answer.fault, answer.detail, answer.ended_s) for answer in ridden.answers if answer.fault is not None]
+    assert not broken, broken[:5]
+    assert (result.requests, result.answered) == (STREAMS, STREAMS)
+    assert all(answer.completion_tokens == answer.asked_tokens for answer in ridden.answers)
+    assert result.finish_reasons == {"length": STREAMS}
+
+
+def _ask(number: int) -> Ask:
+    return Ask(f"{number}: a story, please.", TOKENS)
