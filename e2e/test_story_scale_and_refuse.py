@@ -28,7 +28,7 @@ MISTAKES = [
         id="min above max",
     ),
     pytest.param(bad(autoscaling={"minReplicas": 0, "maxReplicas": 3}), "autoscaling.minReplicas: 0", id="min 0"),
-    pytest.param(bad(autoscaling={"minReplicas": 1}), "spec.autoscaling.maxReplicas: Required", id="no max"),
+    pytest.param(bad(autoscaling={"minReplicas": 1}), "autoscaling.maxReplicas is required unless", id="no max"),
     pytest.param(
         bad(rollout={"maxSurge": 0, "maxUnavailable": "0%"}),
         "rollout.maxSurge and rollout.maxUnavailable must not both be 0",

@@ -80,6 +80,11 @@ def selector(service: str) -> dict[str, str]:
     return {MANAGED_BY: FIELD_MANAGER, SERVICE: child_name(service)}
 
 
+def selector_text(service: str) -> str:
+    """The same as a label selector in a URL has it."""
+    return ",".join(f"{name}={value}" for name, value in sorted(selector(service).items()))
+
+
 def common(service: str) -> dict[str, str]:
     """Labels on every child of a service."""
     return {NAME: "pagefleet-engine", INSTANCE: child_name(service), **selector(service)}

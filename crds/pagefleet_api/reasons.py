@@ -79,6 +79,8 @@ class Reason(StrEnum):
     CLUSTER_CAPACITY = "ClusterCapacity"
     YIELDS_ROOM = "YieldsRoom"
     RECOMMEND_ONLY = "RecommendOnly"
+    EXTERNALLY_SCALED = "ExternallyScaled"
+    AWAITS_SCALER = "AwaitsScaler"
     REPLICAS_IGNORED = "ReplicasIgnored"
     NOT_AUTOSCALED = "NotAutoscaled"
     # decisions only, beside the metric types and the reasons above

@@ -51,6 +51,7 @@ class Mode(StrEnum):
 
     BUILTIN = "Builtin"
     RECOMMEND = "Recommend"
+    EXTERNAL = "External"
 
 
 _TARGET_FIELD = {
@@ -143,13 +144,42 @@ _DEFAULT_METRICS = (
 )
 
 
+_OURS = "!has(self.mode) || self.mode != 'External'"
+_FOREIGN = (
+    "autoscaling.mode External: whoever writes spec.replicas through /scale (a HorizontalPodAutoscaler, KEDA) decides; "
+    "give bounds, metrics and behavior there and leave every other field of autoscaling out, or choose mode Builtin"
+)
+
+
+def _leaves_to_others(fields: tuple[str, ...]) -> tuple[str, str]:
+    given = " || ".join(f"has(self.{name})" for name in fields)
+    return f"{_OURS} || !({given})", _FOREIGN
+
+
 class Autoscaling(Model):
     """Replicas that follow the load; absent means fixed replicas."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
+            _leaves_to_others(
+                (
+                    "minReplicas",
+                    "maxReplicas",
+                    "metrics",
+                    "behavior",
+                    "lookahead",
+                    "spareReplicas",
+                    "priority",
+                    "schedules",
+                    "missingMetrics",
+                )
+            ),
             (
-                "(has(self.minReplicas) ? self.minReplicas : 1) <= self.maxReplicas",
+                "(has(self.mode) && self.mode == 'External') || has(self.maxReplicas)",
+                "autoscaling.maxReplicas is required unless autoscaling.mode is External; give the most replicas",
+            ),
+            (
+                "!has(self.maxReplicas) || (has(self.minReplicas) ? self.minReplicas : 1) <= self.maxReplicas",
                 "autoscaling.minReplicas must not be above autoscaling.maxReplicas",
             ),
             (
@@ -157,7 +187,7 @@ class Autoscaling(Model):
                 "autoscaling.minReplicas: 0 is not available in this version; use 1 or more",
             ),
             (
-                "!has(self.schedules) || self.schedules.all(schedule, "
+                "!has(self.schedules) || !has(self.maxReplicas) || self.schedules.all(schedule, "
                 "(!has(schedule.minReplicas) || schedule.minReplicas <= self.maxReplicas) "
                 "&& (!has(schedule.maxReplicas) || schedule.maxReplicas <= self.maxReplicas))",
                 "autoscaling.schedules: minReplicas and maxReplicas must not be above autoscaling.maxReplicas",
@@ -167,10 +197,13 @@ class Autoscaling(Model):
     mode: Mode = Field(
         Mode.BUILTIN,
         description="Builtin: the number follows the answer. Recommend: status says the answer, spec.replicas is the "
-        "number. Default: Builtin.",
+        "number. External: spec.replicas is the number, and others write it through /scale (a "
+        "HorizontalPodAutoscaler, KEDA). Default: Builtin.",
     )
     min_replicas: int = Field(1, ge=0, le=10_000, description="Fewest replicas. Default: 1.")
-    max_replicas: int = Field(ge=1, le=10_000, description="Most replicas.")
+    max_replicas: int | None = Field(
+        None, ge=1, le=10_000, description="Most replicas. Required unless mode is External."
+    )
     metrics: tuple[MetricSpec, ...] = Field(
         _DEFAULT_METRICS,
         min_length=1,
@@ -201,3 +234,16 @@ class Autoscaling(Model):
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
     missing_metrics: MissingMetrics = Field(default_factory=MissingMetrics)
+
+    @property
+    def external(self) -> bool:
+        """Others decide: the number is followed as a fixed one is."""
+        return self.mode is Mode.EXTERNAL
+
+    @model_validator(mode="after")
+    def _somebody_decides(self) -> Self:
+        if self.external and self.model_fields_set - {"mode"}:
+            raise ValueError(_FOREIGN)
+        if not self.external and self.max_replicas is None:
+            raise ValueError("maxReplicas is required unless mode is External; give the most replicas")
+        return self

@@ -4,6 +4,7 @@ Only fields that work are here. Defaults that the operator fills in are pydantic
 server must write (`spec.replicas`, since `/scale` needs a value there) is marked `SERVER_DEFAULT`.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Self
 
@@ -74,7 +75,8 @@ class Spec(Model):
         1,
         ge=0,
         le=10_000,
-        description="Fixed number of pods; 0 pauses; ignored while autoscaling is set.",
+        description="Number of pods; 0 pauses; ignored while autoscaling is set with mode Builtin; written through "
+        "/scale by others with mode External.",
         json_schema_extra=SERVER_DEFAULT,
     )
     autoscaling: Autoscaling | None = None
@@ -85,6 +87,11 @@ class Spec(Model):
         description="When the model is expected not to fit: Warn says so in the condition Fits, Enforce makes no pod "
         "of it either, Ignore does not look. Default: Warn.",
     )
+
+    @property
+    def decides(self) -> bool:
+        """The autoscaler looks at the load, whether or not it acts; False for a number that is only followed."""
+        return self.autoscaling is not None and not self.autoscaling.external
 
     @property
     def gpu_count(self) -> int:
@@ -125,6 +132,9 @@ class InferenceService(Model):
     uid: str
     generation: int
     deleting: bool
+    scaled_by: str | None = None
+    """Who wrote `spec.replicas` through the scale subresource last, by its field manager's name; None where nobody
+    did, or the spec has been written since."""
     spec: Spec
 
     @classmethod
@@ -144,6 +154,7 @@ class InferenceService(Model):
             uid=meta["uid"],
             generation=meta.get("generation", 1),
             deleting=meta.get("deletionTimestamp") is not None,
+            scaled_by=_scaled_by(meta),
             spec=spec,
         )
 
@@ -156,6 +167,12 @@ class InferenceService(Model):
     def served_name(self) -> str:
         """The model name that clients use."""
         return self.spec.model.served_name or self.name
+
+
+def _scaled_by(meta: Mapping[str, Any]) -> str | None:
+    managed = [entry for entry in meta.get("managedFields") or () if entry.get("subresource") == "scale"]
+    newest: Mapping[str, Any] = max(managed, key=lambda entry: str(entry.get("time", "")), default={})
+    return newest.get("manager")
 
 
 def describe(error: ValidationError, root: str) -> str:

@@ -77,6 +77,11 @@ class Pass:
     starts: StartLog = field(default_factory=StartLog)
 
     @property
+    def followed(self) -> bool:
+        """Somebody decides by the load: ours, or an autoscaler of others."""
+        return self.steps.service.spec.autoscaling is not None
+
+    @property
     def latencies(self) -> bool:
         """Engines should be asked for what they measure."""
         return self.starts.asks or (self.outcome is not None and self.outcome.measures)

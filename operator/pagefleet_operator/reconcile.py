@@ -134,7 +134,7 @@ class Reconciler:
         """
         observed = self._observe(service)
         serving = sum(pod.active and pod.serving for pod in observed.pods)
-        if service.spec.autoscaling is not None or serving <= service.spec.replicas or observed.rollout_in_progress:
+        if service.spec.decides or serving <= service.spec.replicas or observed.rollout_in_progress:
             return observed
         await self._scraper.look(ServiceKey(service.namespace, service.name))
         return self._observe(service)
@@ -228,9 +228,9 @@ class Reconciler:
         unready = any(pod.active and not pod.ready for pod in observed.pods)
         trial = decided.course.trial is not None and decided.course.trial.under_way
         busy = draining or unready or trial or (outcome is not None and outcome.watch_closely)
-        calm_s = timings.scrape_idle_s if outcome is None else timings.scrape_calm_s
+        calm_s = timings.scrape_calm_s if decided.followed else timings.scrape_idle_s
         interval_s = timings.scrape_busy_s if busy else calm_s
-        matters = draining or trial or outcome is not None or observed.silent or decided.starts.asks
+        matters = draining or trial or decided.followed or observed.silent or decided.starts.asks
         self._scraper.watch(
             key, observed.pods, interval_s=interval_s, matters=matters, latencies=trial or decided.latencies
         )

@@ -90,7 +90,7 @@ def test_a_deleted_service_says_so() -> None:
             "at most 1",
         ),
         ({"replicas": -1}, "spec.replicas", "greater than or equal to 0 (given: -1)"),
-        ({"autoscaling": {}}, "spec.autoscaling.maxReplicas", "required"),
+        ({"autoscaling": {}}, "spec.autoscaling", "maxReplicas is required unless mode is External"),
         ({"rollout": {"maxSurge": "some"}}, "spec.rollout.maxSurge", "Auto"),
         ({"resources": {"limits": {"cpu": True}}}, "spec.resources.limits.cpu", "string"),
     ],

@@ -7,7 +7,7 @@ from pagefleet_api import duration, quantity
 from pagefleet_api.behavior import RateUnit, ScalingRules, SelectPolicy
 from pagefleet_api.engine import Engine
 from pagefleet_api.runtimes import UNTOLD, Runtime
-from pagefleet_api.scaling import NONE, Autoscaling, MetricTarget, MetricType, Mode
+from pagefleet_api.scaling import NONE, Autoscaling, MetricTarget, MetricType, MissingMetrics, Mode
 from pagefleet_api.schema import AUTO
 from pagefleet_api.service import InferenceService
 from pagefleet_operator.autoscaling.schedules import Schedule
@@ -87,9 +87,9 @@ class Policy:
 
     @classmethod
     def of(cls, service: InferenceService) -> Self | None:
-        """The policy of a service; None when its replicas are fixed."""
+        """The policy of a service; None when its replicas are fixed or others decide."""
         scaling = service.spec.autoscaling
-        if scaling is None:
+        if scaling is None or scaling.max_replicas is None:
             return None
         engine = service.spec.engine
         targets = {kind: target for kind, target in _targets(scaling).items() if _told(kind, engine.runtime)}
@@ -101,8 +101,7 @@ class Policy:
             in_flight_target=targets.get(MetricType.IN_FLIGHT_REQUESTS),
             kv_target=targets.get(MetricType.KV_CACHE_USAGE),
             kv_demand_target=targets.get(MetricType.KV_CACHE_DEMAND),
-            tells_kv=_told(MetricType.KV_CACHE_USAGE, engine.runtime)
-            and (engine.custom is None or engine.custom.tells_kv),
+            tells_kv=_tells_kv(engine),
             max_num_seqs=engine.max_num_seqs,
             max_queued_requests=_most_queued(engine),
             ttft_target_s=targets.get(MetricType.TIME_TO_FIRST_TOKEN),
@@ -115,6 +114,19 @@ class Policy:
             spare_replicas=scaling.spare_replicas,
             priority=scaling.priority,
             schedules=tuple(Schedule.of(schedule) for schedule in scaling.schedules),
+        )
+
+    @classmethod
+    def believing(cls, service: InferenceService) -> Self:
+        """What of a service's samples can be true, whoever decides on its number."""
+        engine, missing = service.spec.engine, MissingMetrics()
+        return cls(
+            min_replicas=0,
+            max_replicas=0,
+            tells_kv=_tells_kv(engine),
+            max_num_seqs=engine.max_num_seqs,
+            max_queued_requests=_most_queued(engine),
+            max_age_s=missing.max_age_seconds,
         )
 
     def carrying(self, desired: int) -> int:
@@ -134,6 +146,11 @@ def _targets(scaling: Autoscaling) -> dict[MetricType, float]:
 
 def _told(kind: MetricType, runtime: Runtime) -> bool:
     return runtime not in UNTOLD.get(kind.value, ())
+
+
+def _tells_kv(engine: Engine) -> bool:
+    told = _told(MetricType.KV_CACHE_USAGE, engine.runtime)
+    return told and (engine.custom is None or engine.custom.tells_kv)
 
 
 def _most_queued(engine: Engine) -> int | None:

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from pagefleet_api import labels
 from pagefleet_api.reasons import ConditionType, Reason
 from pagefleet_api.service import InferenceService
-from pagefleet_api.status import AutoscalingStatus, ColdStart, StartPhases, Status
+from pagefleet_api.status import AutoscalingStatus, ColdStart, Decision, StartPhases, Status
+from pagefleet_operator import published
 from pagefleet_operator.autoscaling.values import Outcome, Verdict
 from pagefleet_operator.capacity import UNJUDGED, Judgement
-from pagefleet_operator.observed import Now, Observed
+from pagefleet_operator.observed import Now, Observed, format_second
 from pagefleet_operator.plan.convergence import Conflict, Wait
 from pagefleet_operator.plan.prefetch import Prefetch
 from pagefleet_operator.starts import StartLog
@@ -41,21 +42,53 @@ def service_status(
     the user should know, whatever the state, `prefetch` how far a cached model is.
     """
     scene = Scene(service, observed, wanted, now, outcome, conflicts, waits, apply_error, warnings, judgement, prefetch)
-    selector = labels.selector(service.name)
+    decision, targets = _decided(service, observed, outcome, previous.autoscaling, now)
     return Status(
         observed_generation=service.generation,
         replicas=len(scene.serving),
         ready_replicas=len(scene.ready),
         updated_replicas=observed.deployment.updated if observed.deployment else 0,
         draining_replicas=len(scene.draining),
-        selector=",".join(f"{name}={value}" for name, value in sorted(selector.items())),
+        selector=labels.selector_text(service.name),
         url=f"http://{service.child_name}.{service.namespace}.svc/v1",
         ready=f"{len(scene.ready)}/{wanted}",
-        targets=None if outcome is None else outcome.targets,
+        targets=targets,
         capacity=judgement.capacity,
-        autoscaling=None if outcome is None else _autoscaling(outcome, previous.autoscaling),
+        autoscaling=_autoscaling(decision, previous.autoscaling),
         cold_start=_cold_start(starts) or previous.cold_start,
         conditions=dated(verdicts(scene), service.generation, previous.conditions, now),
+    )
+
+
+def _decided(
+    service: InferenceService,
+    observed: Observed,
+    outcome: Outcome | None,
+    previous: AutoscalingStatus | None,
+    now: Now,
+) -> tuple[Decision | None, str | None]:
+    """Why the number is what it is, and the load; both None where it is fixed."""
+    if outcome is not None:
+        return outcome.decision, outcome.targets
+    if service.spec.autoscaling is None:
+        return None, None
+    followed = _followed(service, observed, previous, now)
+    return followed, followed.message
+
+
+def _followed(service: InferenceService, observed: Observed, previous: AutoscalingStatus | None, now: Now) -> Decision:
+    """A number that others set, with the load that they could see; without targets, as they have those."""
+    replicas = service.spec.replicas
+    before = None if previous is None else previous.desired_replicas
+    seen, pods = published.of_pods(service, observed, now), observed.pods
+    return Decision(
+        time=format_second(now.wall),
+        before=replicas if before is None else before,
+        desired=replicas,
+        reason=Reason.AWAITS_SCALER if service.scaled_by is None else Reason.EXTERNALLY_SCALED,
+        message=published.words(service, observed, now),
+        pods_seen=len(seen),
+        pods_missing=sum(pod.active and pod.serving and pod.ready and pod.name not in seen for pod in pods),
     )
 
 
@@ -96,9 +129,10 @@ def _cold_start(starts: StartLog | None) -> ColdStart | None:
     )
 
 
-def _autoscaling(outcome: Outcome, previous: AutoscalingStatus | None) -> AutoscalingStatus:
+def _autoscaling(decision: Decision | None, previous: AutoscalingStatus | None) -> AutoscalingStatus | None:
+    if decision is None:
+        return None
     before = previous or AutoscalingStatus()
-    decision = outcome.decision
     changed = decision.before != decision.desired
     return AutoscalingStatus(
         desired_replicas=decision.desired,

@@ -208,8 +208,19 @@ def _on_trial(trial: Trial) -> str:
     return f"compares {pods} of the latest template with the others since {format_second(trial.since)}"
 
 
+def _external(service: InferenceService) -> Verdict:
+    """Who sets the number; nobody may have done so yet."""
+    replicas, writer = service.spec.replicas, service.scaled_by
+    if writer is None:
+        words = f"nobody has set spec.replicas through /scale; it stays {replicas}"
+        return Verdict(None, Reason.AWAITS_SCALER, words)
+    return Verdict(True, Reason.EXTERNALLY_SCALED, f"{writer} set spec.replicas to {replicas} through /scale")
+
+
 def _scaling(scene: Scene) -> Found:
     outcome, spec = scene.outcome, scene.service.spec
+    if outcome is None and spec.autoscaling is not None:
+        return {ConditionType.SCALING_ACTIVE: _external(scene.service)}
     if outcome is None:
         fixed = Verdict(False, Reason.NOT_AUTOSCALED, "spec.autoscaling is absent: spec.replicas is the number")
         return {ConditionType.SCALING_ACTIVE: fixed}

@@ -74,7 +74,8 @@ def test_an_unknown_field_is_pruned_otherwise(api: Api, namespace: str) -> None:
         ),
         ("autoscaling", {**_SCALING, "behavior": {"scaleUp": {"tolerance": "11"}}}, "tolerance must be at least 0"),
         ("autoscaling", {**_SCALING, "behavior": {"scaleUp": {"policies": []}}}, "policies"),
-        ("autoscaling", {**_SCALING, "mode": "External"}, "autoscaling.mode"),
+        ("autoscaling", {**_SCALING, "mode": "External"}, "give bounds, metrics and behavior there"),
+        ("autoscaling", {"mode": "External", "behavior": {}}, "give bounds, metrics and behavior there"),
         (
             "autoscaling",
             {**_SCALING, "metrics": [{"type": "TimeToFirstToken", "target": {"averageValue": "1"}}]},
