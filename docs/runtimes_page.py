@@ -52,7 +52,8 @@ _LEAVING = """
 the arguments and the texts of their metrics are tested, not the engines: they need a GPU and their images.
 
 TGI tells neither how full its KV cache is nor the time to first token, so scale it by `WaitingRequests` and
-`InFlightRequests`. TensorRT-LLM before 1.2 tells no queue.
+`InFlightRequests`; its series begin with the first request, so none at all is an idle engine. TensorRT-LLM before 1.2
+tells no queue.
 
 ## How they leave
 

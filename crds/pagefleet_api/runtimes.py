@@ -58,6 +58,7 @@ class MetricNames:
     running, waiting: requests. kv_usage: share of the KV cache in use, 0..1.
     block_size: tokens. blocks: of the whole KV cache.
     ttft, itl: histogram families, seconds. ended, failed: counters of requests. weights: seconds that these took.
+    born_by_use: its series begin with the first request; without any of running, waiting and ended there was none yet.
     """
 
     running: tuple[Sum, ...] = ()
@@ -70,10 +71,12 @@ class MetricNames:
     ended: tuple[Sum, ...] = ()
     failed: tuple[Sum, ...] = ()
     weights: tuple[Sum, ...] = ()
+    born_by_use: bool = False
 
     def load_prefixes(self) -> tuple[str, ...]:
         """What every line begins with that tells the load."""
-        return _named(self.running, self.waiting, self.kv_usage, self.block_size, self.blocks)
+        used = self.ended if self.born_by_use else ()
+        return _named(self.running, self.waiting, self.kv_usage, self.block_size, self.blocks, used)
 
     def timing_prefixes(self) -> tuple[str, ...]:
         """What every line begins with that tells how answers went."""
@@ -150,6 +153,7 @@ _TGI = MetricNames(
     itl=("tgi_request_mean_time_per_token_duration",),
     ended=(_sum("tgi_request_success", "tgi_request_failure"),),
     failed=(_sum("tgi_request_failure"),),
+    born_by_use=True,
 )
 _TENSORRT_LLM = MetricNames(
     running=(_sum("trtllm_num_requests_running"),),

@@ -16,9 +16,11 @@ def load(told: Exposition, names: MetricNames) -> Load:
     Several series of one name (ranks, data-parallel engines) are added up; of shares and block sizes it is the mean.
     """
     share, size = _mean(told, names.kv_usage), _mean(told, names.block_size)
+    born = (total(told, each) is not None for each in (names.running, names.waiting, names.ended))
+    unused = names.born_by_use and not any(born)
     return Load(
-        running=_whole(total(told, names.running)),
-        waiting=_whole(total(told, names.waiting)),
+        running=0 if unused else _whole(total(told, names.running)),
+        waiting=0 if unused else _whole(total(told, names.waiting)),
         kv_share=share,
         block_size=_whole(size) or None,
         blocks_total=_whole(total(told, names.blocks)) or None,

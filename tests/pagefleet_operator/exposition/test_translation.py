@@ -88,6 +88,14 @@ def test_what_is_absent_or_cannot_be_is_missing_and_never_zero() -> None:
     assert load(parse(text), vllm) == Load()
 
 
+def test_an_engine_whose_series_begin_with_the_first_request_was_never_asked_while_it_has_none() -> None:
+    tgi = TRAITS[Runtime.TGI].names
+    assert load(parse("", tgi.load_prefixes()), tgi) == Load(running=0, waiting=0)
+    used = parse("tgi_request_success 3\n", tgi.load_prefixes())
+    assert load(used, tgi) == Load()
+    assert load(parse("tgi_queue_size 0\n"), tgi) == Load(waiting=0)
+
+
 def test_one_negative_series_makes_the_sum_unusable() -> None:
     text = 'vllm:num_requests_running{engine="0"} 5\nvllm:num_requests_running{engine="1"} -1\n'
     assert load(parse(text), TRAITS[Runtime.VLLM].names).running is None

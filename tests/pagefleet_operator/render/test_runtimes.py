@@ -245,6 +245,13 @@ def test_the_wait_before_sigterm_ends_when_nothing_runs_and_nothing_waits() -> N
         subprocess.run(script(server.server_port, 20), check=True, timeout=10)
 
 
+@pytest.mark.parametrize("bodies", [("other 1\n",), ("x:ended 1\n", "x:ended 1\nx:running 0\n")])
+def test_the_wait_before_sigterm_is_short_for_an_engine_that_was_never_asked(bodies: tuple[str, ...]) -> None:
+    with answering(*bodies) as server:
+        words = until_idle(server.server_port, "/m", ["x:running"], ["x:ended"], lag_s=0, limit_s=20, every_s=0.02)
+        subprocess.run(["bash", "-c", words], check=True, timeout=10)
+
+
 def test_the_wait_before_sigterm_has_a_limit_and_ends_with_its_engine() -> None:
     with answering("nothing of ours\n") as server:
         subprocess.run(script(server.server_port, 0), check=True, timeout=10)

@@ -115,19 +115,33 @@ def leaving_when_idle(service: InferenceService, runtime: Runtime) -> Leaving:
     drain = service.spec.drain
     traits = TRAITS[runtime]
     names = [series.name for choices in (traits.names.running, traits.names.waiting) for series in choices[0]]
+    used = [series.name for choices in traits.names.ended for series in choices] if traits.names.born_by_use else []
     script = until_idle(
-        labels.ENGINE_PORT, traits.metrics_path, names, lag_s=LAG_S, limit_s=drain.timeout_seconds, every_s=1
+        labels.ENGINE_PORT, traits.metrics_path, names, used, lag_s=LAG_S, limit_s=drain.timeout_seconds, every_s=1
     )
     plain = leaving(drain, serves_through_lag=False)
     return Leaving(plain.grace_s, {"preStop": {"exec": {"command": ["bash", "-c", script]}}})
 
 
-def until_idle(port_number: int, path: str, names: Sequence[str], *, lag_s: float, limit_s: int, every_s: float) -> str:
+def until_idle(
+    port_number: int,
+    path: str,
+    names: Sequence[str],
+    used: Sequence[str] = (),
+    *,
+    lag_s: float,
+    limit_s: int,
+    every_s: float,
+) -> str:
     """A bash script that ends when the sum of these series is 0. A name that is not there is no 0; an engine that
     does not answer any more is waited for no longer.
+
+    used: series that are there once a request has ended; where they are given, none of all means that there was none.
     """
-    pattern = "|".join(names)
-    counts = f'/^({pattern})[ {{]/ {{ seen = 1; sum += $NF }} END {{ print seen ? sum + 0 : "unknown" }}'
+    absent = '(use ? "unknown" : 0)' if used else '"unknown"'
+    counts = f"/^({'|'.join(names)})[ {{]/ {{ seen = 1; sum += $NF }} "
+    counts += f"/^({'|'.join(used)})[ {{]/ {{ use = 1 }} " if used else ""
+    counts += f"END {{ print seen ? sum + 0 : {absent} }}"
     request = f"GET {path} HTTP/1.0\\r\\nHost: localhost\\r\\n\\r\\n"
     return (
         f"sleep {lag_s}; end=$((SECONDS + {limit_s})); "
