@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from pagefleet_cli.commands import plan, simulate
+from pagefleet_cli.commands import explain, plan, simulate
 from pagefleet_cli.errors import CommandFailed
 
 INTERRUPTED = 130
@@ -29,6 +29,7 @@ def _commands() -> None:
 
 
 app.command("plan")(plan.plan)
+app.command("explain", help=explain.HELP)(explain.explain)
 app.command("simulate", help=simulate.HELP)(simulate.simulate)
 
 

@@ -1,0 +1,1 @@
+"""What `explain` works with: who is asked, and how the answer reads."""

@@ -1,0 +1,98 @@
+"""The API server as the user's kubeconfig reaches it: reading, and nothing else."""
+
+import json
+import ssl
+import urllib.error
+import urllib.request
+from typing import Any, NamedTuple, Protocol
+
+from pagefleet_cli.errors import FactsMissing
+
+TIMEOUT_S = 10.0
+
+
+class Refused(Exception):
+    """An answer that is none: its status (0 where nobody answered) and words."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+
+
+class Reader(Protocol):
+    """Something that is asked for JSON by path."""
+
+    def get(self, path: str) -> Any:
+        """The parsed answer; raises Refused."""
+
+
+class Web(NamedTuple):
+    """An address over HTTP, with what its server wants of a client."""
+
+    base_url: str
+    headers: tuple[tuple[str, str], ...] = ()
+    tls: ssl.SSLContext | None = None
+
+    def get(self, path: str) -> Any:
+        """The parsed answer; raises Refused."""
+        request = urllib.request.Request(self.base_url.rstrip("/") + path, headers=dict(self.headers))
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=self.tls) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise Refused(error.code, _words(error.read()) or error.reason) from error
+        except (OSError, ValueError) as error:
+            raise Refused(0, f"{self.base_url}: {getattr(error, 'reason', error)}") from error
+
+
+class Cluster(NamedTuple):
+    """An API server and the namespace that the user works in."""
+
+    api: Reader
+    namespace: str
+
+
+def connect(context: str | None) -> Cluster:
+    """By kubeconfig, else as a pod of the cluster. Raises FactsMissing."""
+    try:  # takes a second to import, and is not needed for files
+        from kubernetes import client, config
+    except ModuleNotFoundError as error:
+        raise FactsMissing(f"explain needs {error.name}: pip install 'pagefleet[cli,operator]'") from error
+
+    settings = client.Configuration()
+    try:
+        config.load_config(client_configuration=settings, context=context)
+    except config.ConfigException as error:
+        raise FactsMissing(f"no cluster: {error}; set KUBECONFIG, or --context to one of its contexts") from error
+    token = settings.get_api_key_with_prefix("authorization") or settings.get_api_key_with_prefix("BearerToken")
+    headers = () if token is None else (("Authorization", token),)
+    return Cluster(Web(settings.host, headers, _tls(settings)), _namespace(config, context))
+
+
+def _namespace(config: Any, context: str | None) -> str:
+    try:
+        contexts, active = config.list_kube_config_contexts()
+    except config.ConfigException:
+        return "default"
+    chosen = next((each for each in contexts if each["name"] == context), active)
+    return str(chosen["context"].get("namespace", "default"))
+
+
+def _tls(settings: Any) -> ssl.SSLContext | None:
+    if not settings.host.startswith("https:"):
+        return None
+    tls = ssl.create_default_context(cafile=settings.ssl_ca_cert)
+    if not settings.verify_ssl:
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    if settings.cert_file:
+        tls.load_cert_chain(settings.cert_file, settings.key_file)
+    return tls
+
+
+def _words(body: bytes) -> str:
+    """Of a Status of the API server, or of the operator's error."""
+    try:
+        found = json.loads(body)
+        return str(found.get("message") or found.get("error") or "")
+    except (ValueError, AttributeError):
+        return body.decode(errors="replace").strip()[:200]
