@@ -22,6 +22,7 @@ PERMISSIONS = {
     ("", "serviceaccounts", "get list watch create patch"),
     ("apps", "replicasets", "get list watch"),
     ("policy", "poddisruptionbudgets", "get list watch create patch delete"),
+    ("batch", "jobs", "get list watch create patch delete"),
     ("", "pods", "get list watch patch"),
     ("", "events", "list"),
     ("events.k8s.io", "events", "create"),
