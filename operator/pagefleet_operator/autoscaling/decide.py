@@ -6,7 +6,7 @@ from typing import NamedTuple
 from pagefleet_api.reasons import Reason
 from pagefleet_operator.autoscaling import clamps, explain, latency, rates, trend
 from pagefleet_operator.autoscaling.clamps import Answer
-from pagefleet_operator.autoscaling.overruns import learn
+from pagefleet_operator.autoscaling.overruns import descend, learn
 from pagefleet_operator.autoscaling.policy import Policy
 from pagefleet_operator.autoscaling.proposals import Proposal, fewest, propose, propose_latency
 from pagefleet_operator.autoscaling.readings import Readings, read
@@ -79,6 +79,7 @@ def _kept(
         desired=desired,
         answers=remember(memory, answer, policy, now.monotonic_s),
         began_s=memory.began_s,
+        descent=descend(memory, readings, desired, now),
         overrun=learn(memory, policy, fleet, readings, proposals, desired, now),
         held_back_s=held_back_s(memory, answer, calm, desired, now.monotonic_s),
         changes=rates.remember(memory, desired, policy, now.monotonic_s),

@@ -87,6 +87,16 @@ class Fleet:
         )
 
 
+class Descent(NamedTuple):
+    """The number went down because the load seemed to fit fewer pods."""
+
+    pods: int
+    """Before."""
+    in_flight: float
+    when_s: float
+    """Monotonic seconds."""
+
+
 class Overrun(NamedTuple):
     """Proof that so many pods did not hold a load: they queued, and the queue raised the number."""
 
@@ -143,6 +153,8 @@ class Memory:
     repeats are one entry."""
     began_s: float | None = None
     """Monotonic seconds of the first decision: before that no pod was asked."""
+    descent: Descent | None = None
+    """The latest; those that follow one another closely are one."""
     overrun: Overrun | None = None
     held_back_s: float | None = None
     """Monotonic seconds at which a window last held an answer back; None since the number changed."""

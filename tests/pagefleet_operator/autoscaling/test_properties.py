@@ -12,7 +12,7 @@ from pagefleet_api.scaling import Mode
 from pagefleet_operator.autoscaling import Fleet, Memory, PodLoad, Policy, decide
 from pagefleet_operator.autoscaling.policy import DOWN, Rate, Rules
 from pagefleet_operator.autoscaling.schedules import Schedule
-from pagefleet_operator.autoscaling.values import Change, Mark, Overrun, Point
+from pagefleet_operator.autoscaling.values import Change, Descent, Mark, Overrun, Point
 from pagefleet_operator.histogram import Histogram
 from pagefleet_operator.observed import Now
 from tests.pagefleet_operator.autoscaling.build import DEFAULTS, SILENT, at, calm, load
@@ -79,6 +79,7 @@ memories = st.none() | st.builds(
     ),
     marks=st.just(()) | st.just((Mark(950, (("pod", Histogram((0.5, math.inf), (1, 2), 2.0)),)),)),
     blind_since_s=st.none() | st.floats(0, 1000),
+    descent=st.none() | st.builds(Descent, st.integers(0, 30), st.floats(0, 500), st.floats(0, 1000)),
     overrun=st.none()
     | st.builds(Overrun, st.integers(0, 30), st.floats(0, 500), st.floats(0, 1000), st.just(DEFAULTS)),
 )
