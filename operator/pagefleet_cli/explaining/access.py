@@ -1,14 +1,17 @@
 """The API server as the user's kubeconfig reaches it: reading, and nothing else."""
 
 import json
+import os
 import ssl
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from pagefleet_cli.errors import FactsMissing
 
 TIMEOUT_S = 10.0
+_DEFAULT_FILE = "~/.kube/config"
 
 
 class Refused(Exception):
@@ -59,19 +62,22 @@ def connect(context: str | None) -> Cluster:
     except ModuleNotFoundError as error:
         raise FactsMissing(f"explain needs {error.name}: pip install 'pagefleet[cli,operator]'") from error
 
-    settings = client.Configuration()
+    settings, files = client.Configuration(), os.environ.get("KUBECONFIG") or _DEFAULT_FILE
     try:
-        config.load_config(client_configuration=settings, context=context)
+        if context is None and not any(Path(file).expanduser().exists() for file in files.split(os.pathsep)):
+            config.load_incluster_config(client_configuration=settings)
+        else:
+            config.load_kube_config(files, context, settings)
     except config.ConfigException as error:
         raise FactsMissing(f"no cluster: {error}; set KUBECONFIG, or --context to one of its contexts") from error
     token = settings.get_api_key_with_prefix("authorization") or settings.get_api_key_with_prefix("BearerToken")
     headers = () if token is None else (("Authorization", token),)
-    return Cluster(Web(settings.host, headers, _tls(settings)), _namespace(config, context))
+    return Cluster(Web(settings.host, headers, _tls(settings)), _namespace(config, files, context))
 
 
-def _namespace(config: Any, context: str | None) -> str:
+def _namespace(config: Any, files: str, context: str | None) -> str:
     try:
-        contexts, active = config.list_kube_config_contexts()
+        contexts, active = config.list_kube_config_contexts(files)
     except config.ConfigException:
         return "default"
     chosen = next((each for each in contexts if each["name"] == context), active)

@@ -1,5 +1,6 @@
 import http.server
 import json
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -130,10 +131,7 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     server.server_close()
 
 
-def test_the_kubeconfig_says_where_the_cluster_is_and_which_namespace(
-    pagefleet: Shell, api: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", _own_config())
+def test_the_kubeconfig_says_where_the_cluster_is_and_which_namespace(pagefleet: Shell, api: list[str]) -> None:
     said = pagefleet("explain", "infs/chat")
     assert said.code == 0, said.err
     assert "team/chat: 4 wanted, 3 ready" in said.out
@@ -144,14 +142,29 @@ def test_the_kubeconfig_says_where_the_cluster_is_and_which_namespace(
     assert (wrong.code, "set KUBECONFIG, or --context" in wrong.err) == (3, True)
 
 
-def _own_config() -> str:
-    import os
+def test_without_a_kubeconfig_it_says_what_to_set(
+    pagefleet: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    said = pagefleet("explain", "infs/chat")
+    assert (said.code, "set KUBECONFIG" in said.err, said.out) == (3, True, "")
 
-    return os.environ["KUBECONFIG"]
+
+def test_in_a_pod_the_account_is_the_way_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.setattr("kubernetes.config.load_incluster_config", _in_a_pod)
+    cluster = access.connect(None)
+    assert cluster == access.Cluster(Web("http://10.0.0.1", (("Authorization", "Bearer of the pod"),)), "default")
+
+
+def _in_a_pod(client_configuration: Any) -> None:
+    client_configuration.host = "http://10.0.0.1"
+    client_configuration.api_key["authorization"] = "Bearer of the pod"
 
 
 def test_what_is_no_answer_has_words(api: list[str]) -> None:
-    server = json.loads(Path(_own_config()).read_text())["clusters"][0]["cluster"]["server"]
+    server = json.loads(Path(os.environ["KUBECONFIG"]).read_text())["clusters"][0]["cluster"]["server"]
     assert "status" in Web(server).get(SERVICE)
     with pytest.raises(Refused, match="there is none") as refused:
         Web(server).get("/none")
