@@ -4,11 +4,13 @@ run = play(policy, trace, fleet)
 timeline(policy, trace, fleet)  # the numbers of pods alone
 """
 
+from pagefleet_cli.simulation.comparison import Agreement, agreement
 from pagefleet_cli.simulation.fleet import play, timeline
 from pagefleet_cli.simulation.summary import Summary, summarise
 from pagefleet_cli.simulation.values import Balancing, EngineModel, FleetModel, Moment, Request, Run, Trace
 
 __all__ = [
+    "Agreement",
     "Balancing",
     "EngineModel",
     "FleetModel",
@@ -17,6 +19,7 @@ __all__ = [
     "Run",
     "Summary",
     "Trace",
+    "agreement",
     "play",
     "summarise",
     "timeline",

@@ -50,7 +50,7 @@ class EngineModel:
     max_model_len: int | None = None
     """Longest prompt plus answer in tokens; None: as long as the cache."""
     max_num_batched_tokens: int = 8192
-    itl_goal_s: float = 0.055
+    itl_goal_s: float = 0.050
     """A step that decodes takes in no more of a prompt than keeps it below this."""
 
     @property

@@ -26,9 +26,9 @@ def _told(step: SequenceStep) -> SequenceResult:
     return SequenceResult(sequence_id=step.sequence_id, token_id=7 if step.sample else None)
 
 
-def _by_the_scheduler(requests: tuple[Request, ...], costs: StepCosts, seats: int) -> tuple[list[float], float]:
+def _by_the_scheduler(requests: tuple[Request, ...], model: EngineModel) -> tuple[list[float], float]:
     """Seconds to each first token, and when all was over, step by step."""
-    pace = Pace(0.055)
+    costs, seats, pace = model.costs, model.max_num_seqs, Pace(model.itl_goal_s)
     scheduler = Scheduler(Capacity(131_072, costs.num_kv_blocks, 128_000), seats, 8192, prefix_cache=False, pace=pace)
     now_s, coming = 0.0, 0
     first_s: dict[int, float] = {}
@@ -57,8 +57,8 @@ def test_it_foresees_first_tokens_and_the_end_as_the_engine_itself_has_them(per_
         when_s += dice.expovariate(per_s)
         requests.append(Request(when_s, int(dice.expovariate(1 / 900)) + 1, int(dice.expovariate(1 / 60)) + 1))
     costs = step_costs.default()
-    first_s, end_s = _by_the_scheduler(tuple(requests), costs, seats)
     model = EngineModel(costs=costs, kv_tokens=costs.num_kv_blocks * 16, max_num_seqs=seats)
+    first_s, end_s = _by_the_scheduler(tuple(requests), model)
     run = play(1, Trace(tuple(requests)), FleetModel(engine=model))
     real, fluid = Quantiles.of(first_s), Quantiles.of([each for each in run.first_tokens_s if each is not None])
     assert fluid.p95 == pytest.approx(real.p95, rel=0.1)
