@@ -1,13 +1,18 @@
-"""Keeps a folder of models within a limit: what was used longest ago goes first, what is in use never."""
+"""Keeps a folder of models within a limit: what was used longest ago goes first, what is in use never.
 
+What downloads and removals that were given up have left counts as models do.
+"""
+
+import contextlib
 import logging
+import shutil
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from pagefleet_fetch.errors import NoSpace
-from pagefleet_fetch.folder import RECORD, Record, is_being_fetched, remove
+from pagefleet_fetch.folder import RECORD, Record, held_if_free, left_of, set_aside
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +30,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class _Model:
+    name: str
     folder: Path
     size_bytes: int
     used_s: float
@@ -49,20 +55,47 @@ def make_room(cache: Path, needed_bytes: int, limit: Limit, own: str, now_s: flo
             f"{needed_bytes} bytes do not fit into the cache {cache}: its limit is {limit.size_bytes} bytes and models "
             f"in use have {sum(model.size_bytes for model in models if model not in going)}; raise model.cache.limit"
         )
-    for model in going:
-        log.info("model_removed", extra={"folder": str(model.folder), "bytes": model.size_bytes})
-        remove(model.folder)
+    if not all([_removed(model) for model in going]):
+        make_room(cache, needed_bytes, limit, own, now_s)
+
+
+def _removed(model: _Model) -> bool:
+    """False when somebody has begun to use it since it was looked at: then it stays."""
+    with held_if_free(model.folder.with_name(model.name)) as free:
+        if not free or _seen(model.folder) != model:
+            return False
+        grave = model.folder if left_of(model.folder) else set_aside(model.folder)
+    shutil.rmtree(grave, ignore_errors=True)
+    log.info("model_removed", extra={"folder": str(model.folder), "bytes": model.size_bytes})
+    return True
 
 
 def _models(cache: Path, own: str) -> list[_Model]:
-    found = []
-    for folder in cache.iterdir():
-        record = None if folder.name.startswith(".") or folder.name == own else Record.read(folder)
-        if record is not None:
-            found.append(_Model(folder, record.size_bytes, (folder / RECORD).stat().st_mtime))
-    return found
+    found = [model for folder in cache.iterdir() if (model := _seen(folder)) is not None]
+    return [model for model in found if model.name != own]
+
+
+def _seen(folder: Path) -> _Model | None:
+    """A model, or what is left of one; None for what is neither."""
+    name = left_of(folder)
+    if name is not None:
+        return _Model(name, folder, *_weighed(folder))
+    record = None if folder.name.startswith(".") else Record.read(folder)
+    return record and _Model(folder.name, folder, record.size_bytes, (folder / RECORD).stat().st_mtime)
+
+
+def _weighed(folder: Path) -> tuple[int, float]:
+    """Bytes of all files in it, and when the latest of them was written."""
+    size_bytes, written_s = 0, folder.stat().st_mtime
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # its owner goes on with it meanwhile
+            found = path.lstat()
+            size_bytes, written_s = size_bytes + found.st_size, max(written_s, found.st_mtime)
+    return size_bytes, written_s
 
 
 def _is_idle(model: _Model, in_use: Collection[str], now_s: float) -> bool:
-    recent = now_s - model.used_s < IDLE_S
-    return model.folder.name not in in_use and not recent and not is_being_fetched(model.folder)
+    if model.name in in_use or now_s - model.used_s < IDLE_S:
+        return False
+    with held_if_free(model.folder.with_name(model.name)) as free:
+        return free

@@ -61,8 +61,7 @@ def fetch(request: Request) -> Record:
             return _same_model(present, request)
         began_s = time.monotonic()
         found = _listed(source, request.patience)
-        choose = listing.facts if request.only_facts else lambda files: listing.needed(files, request.uri)
-        wanted = found.files if model_uri.parse(request.uri).file else choose(found.files)
+        wanted = _wanted(request, found)
         kept = folder.prepare(wanted)
         missing_bytes = folder.missing_bytes(wanted, kept)
         _check_room(request, folder, missing_bytes)
@@ -88,6 +87,16 @@ def source_of(request: Request) -> Source:
     if uri.scheme == "file":
         return Local(Path(uri.rest))
     raise Unusable(f"{request.uri} is not downloaded: {uri.scheme}:// models are mounted or part of an image")
+
+
+def _wanted(request: Request, found: Listing) -> tuple[RemoteFile, ...]:
+    one_file = model_uri.parse(request.uri).file
+    if request.only_facts and one_file:
+        raise Unusable(f"{request.uri}: {one_file} is all that there is, and its size cannot be told without it")
+    if one_file:
+        return found.files
+    choose = listing.facts if request.only_facts else listing.needed
+    return choose(found.files, request.uri)
 
 
 def _same_model(present: Record, request: Request) -> Record:

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 RECORD = ".pagefleet-model.json"
 _FETCHING = ".fetching"
+_REMOVING = ".removing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,20 +192,35 @@ class Folder:
 
 def remove(folder: Path) -> None:
     """Take a folder away: at once for whoever looks, then its bytes."""
-    grave = folder.parent / f".{folder.name}.removing"
+    shutil.rmtree(set_aside(folder))
+
+
+def set_aside(folder: Path) -> Path:
+    """Where a model's folder is now that nobody finds it any more; its bytes are still there."""
+    grave = folder.parent / f".{folder.name}{_REMOVING}"
     shutil.rmtree(grave, ignore_errors=True)
-    folder.rename(grave)
-    shutil.rmtree(grave)
+    return folder.rename(grave)
 
 
-def is_being_fetched(target: Path) -> bool:
-    """Whether a process holds the model's lock now."""
-    try:
-        with _lock_file(target).open("a+") as file:
+def left_of(folder: Path) -> str | None:
+    """The name of the model whose download or removal a folder is left of; None for any other folder."""
+    for ending in (_FETCHING, _REMOVING):
+        if folder.name.startswith(".") and folder.name.endswith(ending):
+            return folder.name.removeprefix(".").removesuffix(ending)
+    return None
+
+
+@contextlib.contextmanager
+def held_if_free(target: Path) -> Iterator[bool]:
+    """Hold the model's lock unless a process has it; says whether it is ours now."""
+    with _lock_file(target).open("a+") as file:
+        try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    return False
+        except BlockingIOError:
+            free = False
+        else:
+            free = True
+        yield free
 
 
 def _lock_file(target: Path) -> Path:

@@ -15,6 +15,8 @@ _NOT_FOR_ENGINES = frozenset({"requirements.txt", "LICENSE.txt", "NOTICE.txt", "
 SAFETENSORS_INDEX = "model.safetensors.index.json"
 FACTS = frozenset({"config.json", "generation_config.json", SAFETENSORS_INDEX, "params.json"})
 """Files that say how large a model is."""
+_FACTS_LIMIT_BYTES = 32 << 20
+"""Of all of them: the largest index there is has a quarter of it. Who reads them has little room and shares it."""
 
 
 class Checksum(NamedTuple):
@@ -65,9 +67,14 @@ def needed(files: Iterable[RemoteFile], what: str) -> tuple[RemoteFile, ...]:
     return tuple(sorted({*weights, *texts}, key=lambda file: file.path))
 
 
-def facts(files: Iterable[RemoteFile]) -> tuple[RemoteFile, ...]:
-    """Only the files that say how large the model is."""
-    return tuple(sorted((file for file in files if file.path in FACTS), key=lambda file: file.path))
+def facts(files: Iterable[RemoteFile], what: str) -> tuple[RemoteFile, ...]:
+    """Only the files that say how large the model is. Raises Unusable, naming `what`, when they cannot be these."""
+    found = tuple(sorted((file for file in files if file.path in FACTS), key=lambda file: file.path))
+    size = sum(file.size_bytes or 0 for file in found)
+    if size > _FACTS_LIMIT_BYTES:
+        names = ", ".join(file.path for file in found)
+        raise Unusable(f"{what}: {names} have {size} bytes, and files that tell a model's size never have so many")
+    return found
 
 
 def _weights(files: Sequence[RemoteFile], what: str) -> list[RemoteFile]:

@@ -34,7 +34,8 @@ log = logging.getLogger(__name__)
 
 _READ_HERE = ("hf",)
 """Schemes whose addresses no user can choose, and that are read without credentials: a user's http:// may name any host
-that the operator reaches, and a bucket would be opened with the operator's own cloud identity."""
+that the operator reaches, and a bucket would be opened with the operator's own cloud identity. Of those a model that is
+one file, as .gguf, is not read: it has its weights and its sizes in one."""
 _UNOPENED = (
     "the operator may not read the Secret of model.secretRef (the chart's readModelSecrets lets it); known once a pod "
     "is ready"
@@ -105,7 +106,7 @@ class Fitting:
         spec = service.spec
         if spec.capacity_policy is CapacityPolicy.IGNORE:
             return Knowledge()
-        if model_uri.parse(spec.model.uri).scheme not in _READ_HERE:
+        if not _is_read_here(model_uri.parse(spec.model.uri)):
             return Knowledge(unknown=f"{spec.model.uri} is read by the pod alone; known once one is ready")
         secret = spec.model.secret_ref
         if secret is not None and not self._secrets:
@@ -142,6 +143,9 @@ class Fitting:
         except FilesUnread as error:
             log.warning("model_files_unread", extra={"model": model.uri, "error": str(error)})
             tried = _Tried(None, str(error), failures, again_s)
+        except Exception as error:  # else nobody would ever be told, and what waits for it would wait for ever
+            log.exception("model_files_crashed", extra={"model": model.uri})
+            tried = _Tried(None, f"{model.uri}: its files cannot be read: {error!r}", failures, again_s)
         if len(self._tried) >= _REMEMBERED:
             self._tried.pop(next(iter(self._tried)))
         self._tried[model] = tried
@@ -177,6 +181,10 @@ class Fitting:
                 found = None
             known = self._nodes[resource] = (found, time.monotonic() + _NODES_FRESH_S)
         return known[0]
+
+
+def _is_read_here(uri: model_uri.ModelUri) -> bool:
+    return uri.scheme in _READ_HERE and uri.file is None
 
 
 async def read_files(model: ModelKey, credentials: Mapping[str, str]) -> ModelFacts:
@@ -218,7 +226,7 @@ async def _fetch(model: ModelKey, into: Path, credentials: Mapping[str, str]) ->
 def _json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigUnusable(f"{path.name} cannot be read: {error}") from error
     if not isinstance(found, dict):
         raise ConfigUnusable(f"{path.name} holds no JSON object")

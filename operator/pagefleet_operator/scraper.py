@@ -232,11 +232,12 @@ class Scraper:
         return False
 
     async def _ask(self, method: str, pod: Pod, path: str, limit_bytes: int = _LOAD_LIMIT_BYTES) -> tuple[int, bytes]:
+        """Status and body. Redirects are not followed: a pod must not send us anywhere, to another service's say."""
         address = self._address(pod)
         if address is None:
             raise BadAnswer("no_address")
         try:
-            async with self._client().request(method, f"{address}/{path}") as answer:
+            async with self._client().request(method, f"{address}/{path}", allow_redirects=False) as answer:
                 return answer.status, await _body(answer, limit_bytes)
         except TimeoutError as error:
             raise BadAnswer("timeout") from error

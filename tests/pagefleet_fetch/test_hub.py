@@ -9,9 +9,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pagefleet_fetch import collecting
 from pagefleet_fetch.collecting import Limit
 from pagefleet_fetch.download import Patience
 from pagefleet_fetch.errors import Corrupt, Denied, FetchError, Missing, NoSpace, Occupied, Unavailable, Unusable
@@ -81,6 +83,13 @@ def test_a_named_file_is_fetched_alone(rig: Rig) -> None:
 def test_facts_alone_take_no_weights(rig: Rig) -> None:
     fetch(rig.request(only_facts=True))
     assert sorted(contents(rig.into)) == ["config.json", "model.safetensors.index.json"]
+    assert rig.store.asked == []
+
+
+def test_facts_of_a_model_that_is_one_file_are_not_its_weights(rig: Rig) -> None:
+    rig.front.files["small.gguf"] = rig.store.files["small.gguf"] = b"GGUF"
+    with pytest.raises(Unusable, match="cannot be told without it"):
+        fetch(rig.request(uri="hf://org/name/small.gguf", only_facts=True))
     assert rig.store.asked == []
 
 
@@ -231,6 +240,36 @@ def test_the_longest_unused_model_goes_when_the_limit_is_reached(rig: Rig) -> No
     assert rig.left() == ["name", "old", "used"]
     with pytest.raises(NoSpace, match=r"raise model\.cache\.limit"):
         fetch(rig.request(into=rig.into.with_name("next"), limit=Limit(size, frozenset({"used"}))))
+
+
+def test_what_given_up_downloads_and_removals_left_goes_like_a_model(rig: Rig) -> None:
+    models = rig.into.parent
+    size = sum(len(data) for data in MODEL.values())
+    for name in (".given-up.fetching", ".gone.removing", ".used.fetching", ".young.fetching"):
+        (models / name / "parts").mkdir(parents=True)
+        (models / name / "parts" / "x").write_bytes(bytes(size))
+        if name != ".young.fetching":
+            for path in (models / name / "parts" / "x", models / name / "parts", models / name):
+                os.utime(path, (1e9, 1e9))
+    fetch(rig.request(limit=Limit(3 * size + 20_000, frozenset({"used"}))))
+    assert rig.left() == [".used.fetching", ".young.fetching", "name"]
+
+
+def test_a_model_that_is_asked_for_while_room_is_made_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = rig.into.with_name("old")
+    fetch(rig.request(into=old))
+    os.utime(old / RECORD, (1e9, 1e9))
+    first = collecting._is_idle
+
+    def used_meanwhile(*looked_at: Any) -> bool:
+        idle = first(*looked_at)
+        fetch(rig.request(into=old))
+        return idle
+
+    monkeypatch.setattr(collecting, "_is_idle", used_meanwhile)
+    with pytest.raises(NoSpace):
+        fetch(rig.request(limit=Limit(sum(len(data) for data in MODEL.values()))))
+    assert rig.left() == [".name.fetching", "old"]
 
 
 def test_a_killed_process_leaves_no_model_and_the_next_one_goes_on(rig: Rig) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagefleet_fetch.errors import Unusable
-from pagefleet_fetch.listing import RemoteFile, needed
+from pagefleet_fetch.listing import RemoteFile, facts, needed
 from pagefleet_fetch.progress import Meter
 
 
@@ -64,3 +64,10 @@ def test_progress_tells_the_rate_and_the_time_that_is_left() -> None:
     assert meter.report() == {"bytes": 100, "total_bytes": 1000, "bytes_per_s": 10, "eta_s": 90}
     now_s = 120.0
     assert meter.report()["eta_s"] is None
+
+
+def test_facts_that_are_too_large_to_be_any_are_refused() -> None:
+    large = [RemoteFile("config.json", 1000), RemoteFile("model.safetensors.index.json", 1 << 30)]
+    assert facts(large[:1], "hf://org/name") == tuple(large[:1])
+    with pytest.raises(Unusable, match=r"hf://org/name: config\.json, .* never have so many"):
+        facts(large, "hf://org/name")

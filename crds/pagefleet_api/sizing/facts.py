@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from pagefleet_api.sizing.fields import ConfigUnusable
 from pagefleet_api.sizing.fit import Demand
 from pagefleet_api.sizing.model import ModelShape, read_shape
 from pagefleet_api.sizing.weights import Tensor, Weights, of_config, of_index, of_tensors, quantised_on_load
@@ -29,7 +30,10 @@ class ModelFacts:
     ) -> Self:
         """From the files' contents; of the index only what it says of the whole is kept. Raises ConfigUnusable."""
         kept = None if index is None else {"metadata": index.get("metadata")}
-        return cls(read_shape(config), tensors, kept)
+        try:
+            return cls(read_shape(config), tensors, kept)
+        except (TypeError, AttributeError) as error:
+            raise ConfigUnusable(f"config.json: a field is of another type than it should be: {error}") from error
 
     def weights(self, demand: Demand) -> Weights:
         """Bytes of all weights as they are kept when run like that."""

@@ -12,6 +12,8 @@ _ALWAYS_SLIDING = frozenset({"mistral", "mixtral", "phi3", "phimoe", "starcoder2
 _SLIDING_WHEN_SAID = frozenset({"qwen2", "qwen2_moe", "qwen3", "qwen3_moe"})
 _PATTERN_DEFAULTS = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "gemma3n_text": 5, "cohere2": 4}
 """Every so manieth layer sees everything, the others slide."""
+_MOST_LAYERS = 10_000
+"""Each of them takes memory here; the deepest models have some hundred."""
 _QUANTISED_BITS = {"fp8": 8, "fbgemm_fp8": 8, "modelopt": 8, "mxfp4": 4}
 
 
@@ -72,7 +74,7 @@ def read_shape(config: Config) -> ModelShape:
     """From the content of config.json. Raises ConfigUnusable, naming the field."""
     multimodal = any(value(config, name) is not None for name in ("vision_config", "audio_config"))
     text = {**config, **(value(config, "text_config", "llm_config", "language_config") or {})}
-    layers = count(text, "num_hidden_layers", "n_layer", "num_layers", "n_layers")
+    layers = _layers(text)
     hidden = count(text, "hidden_size", "n_embd", "d_model")
     heads = count(text, "num_attention_heads", "n_head", "n_heads")
     kv_heads = _kv_heads(text, heads)
@@ -98,6 +100,13 @@ def read_shape(config: Config) -> ModelShape:
         latent=latent,
         multimodal=multimodal,
     )
+
+
+def _layers(text: Config) -> int:
+    found = count(text, "num_hidden_layers", "n_layer", "num_layers", "n_layers")
+    if found > _MOST_LAYERS:
+        raise ConfigUnusable(f"config.json: num_hidden_layers is {found}; no model has more than {_MOST_LAYERS}")
+    return found
 
 
 def _kv_heads(text: Config, heads: int) -> int:
@@ -182,9 +191,9 @@ def _weight_bits(*configs: Config) -> int | None:
     if found is None:
         return None
     groups = value(found, "config_groups") or {}
-    of_groups = [bits for group in groups.values() if (bits := (group.get("weights") or {}).get("num_bits"))]
+    of_groups = [weights for group in groups.values() if (weights := group.get("weights") or {}).get("num_bits")]
     if of_groups:
-        return int(max(of_groups))
+        return max(count(weights, "num_bits") for weights in of_groups)
     if found.get("load_in_4bit"):
         return 4
     method = str(value(found, "quant_method", "quant_algo"))

@@ -24,6 +24,10 @@ _GROUPED_BITS, _GROUP, _GROUP_BYTES = 4, 128, 2.5
 """4-bit weights keep a 16-bit scale and a 4-bit zero for each group of 128 (GPTQ and AWQ's usual)."""
 
 
+_MOST_BYTES = 10**18
+"""What an index says beyond it is no size."""
+
+
 class Source(StrEnum):
     """Where the number of bytes comes from, the surest first."""
 
@@ -82,7 +86,7 @@ def of_index(index: Mapping[str, Any], shape: ModelShape, element_bytes: int) ->
     """From a model.safetensors.index.json, which has the sum alone; None for the few that lack even that."""
     metadata = index.get("metadata")
     total = metadata.get("total_size") if isinstance(metadata, Mapping) else None
-    if not isinstance(total, int | float) or total < 1:
+    if not isinstance(total, int | float) or not 1 <= total <= _MOST_BYTES:
         return None
     if shape.weight_bits is None:
         return Weights(int(total) * element_bytes // ELEMENT_BYTES.get(shape.dtype or "", 2), Source.INDEX)

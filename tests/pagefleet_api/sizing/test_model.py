@@ -1,5 +1,6 @@
 import pytest
 
+from pagefleet_api.sizing.facts import ModelFacts
 from pagefleet_api.sizing.fields import ConfigUnusable
 from pagefleet_api.sizing.model import KvLayers, read_shape
 from tests.pagefleet_api.sizing import configs
@@ -117,8 +118,19 @@ def test_a_checkpoint_may_ask_for_a_smaller_cache() -> None:
         ({"layer_types": ["full_attention"]}, "layer_types must be a list of 32"),
         ({"layer_types": "all"}, "layer_types must be a list"),
         ({"layer_types": ["sliding_attention"] * 32}, "sliding_window is absent"),
+        ({"num_hidden_layers": 10**9}, "no model has more than 10000"),
+        ({"vocab_size": 10**5000}, r"vocab_size is above 10\^12"),
+        ({"quantization_config": {"config_groups": {"g": {"weights": {"num_bits": "x"}}}}}, "num_bits is 'x'"),
     ],
 )
 def test_what_is_missing_or_odd_is_refused_by_name(change: Config, words: str) -> None:
     with pytest.raises(ConfigUnusable, match=words):
         read_shape(configs.LLAMA_8B | change)
+
+
+@pytest.mark.parametrize(
+    "change", [{"text_config": -1}, {"model_type": []}, {"quantization_config": {"config_groups": 1}}]
+)
+def test_a_field_of_another_type_is_refused_too(change: Config) -> None:
+    with pytest.raises(ConfigUnusable, match="of another type"):
+        ModelFacts.read(configs.LLAMA_8B | change)

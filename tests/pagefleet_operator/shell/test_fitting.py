@@ -112,6 +112,24 @@ async def test_what_a_user_could_point_anywhere_is_left_to_the_pod(uri: str) -> 
     assert (world.reads, found.unknown) == ([], f"{uri} is read by the pod alone; known once one is ready")
 
 
+async def test_a_model_that_is_one_file_is_left_to_the_pod() -> None:
+    world = World()
+    assert "read by the pod alone" in (await world.knows(remote("hf://org/name/model.Q4_0.gguf"))).unknown
+    assert world.reads == []
+
+
+async def test_a_reader_that_a_bug_ended_is_told_and_tried_again_later(caplog: pytest.LogCaptureFixture) -> None:
+    async def broken(model: ModelKey, credentials: Mapping[str, str]) -> ModelFacts:
+        raise OSError("no space left on device")
+
+    world = World()
+    world.fitting = Fitting(world, world.told.append, everywhere=True, reader=broken)
+    found = await world.knows(remote())
+    assert (found.reading, "no space left on device" in found.unknown) == (False, True)
+    assert world.told
+    assert "model_files_crashed" in caplog.text
+
+
 async def test_what_a_secret_opens_is_not_asked_for() -> None:
     world = World()
     found = await world.knows(remote(model={"uri": "hf://org/llama", "secretRef": {"name": "hub"}}))

@@ -44,14 +44,17 @@ class Engine:
         self.asked += 1
         self.connections.add(request.transport)
         await asyncio.sleep(self.delay_s)
-        return web.Response(status=self.status, text=self.body)
+        return web.Response(status=self.status, text=self.body, headers=self.redirect(self.body))
+
+    def redirect(self, target: str) -> dict[str, str]:
+        return {"Location": target} if self.status == 307 else {}
 
     async def metrics(self, request: web.Request) -> web.Response:
         return web.Response(status=self.status, text=self.exposition)
 
     async def tell(self, request: web.Request) -> web.Response:
         self.told.append(request.path)
-        return web.Response(status=self.status)
+        return web.Response(status=self.status, headers=self.redirect("/another-pod"))
 
 
 class Bench:
@@ -150,6 +153,7 @@ async def test_rounds_go_on_over_one_kept_connection(bench: Bench) -> None:
         (200, json.dumps({**_LOAD, "waiting": float("nan")}), "malformed"),
         (503, json.dumps(_LOAD), "http_503"),
         (404, "no", "http_404"),
+        (307, "/metrics", "http_307"),
     ],
 )
 async def test_a_bad_answer_leaves_the_last_good_sample_and_is_counted(
@@ -252,6 +256,12 @@ async def test_an_engine_is_told_to_drain_and_to_serve_again(bench: Bench) -> No
     assert bench.engine.told == ["/drain", "/undrain"]
     bench.engine.status = 500
     assert not await bench.scraper.drain(_pod())
+
+
+async def test_an_engine_sends_us_to_no_other_address(bench: Bench) -> None:
+    bench.engine.status = 307
+    assert not await bench.scraper.drain(_pod())
+    assert "/another-pod" not in bench.engine.told
 
 
 @pytest.mark.parametrize(
