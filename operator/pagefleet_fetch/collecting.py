@@ -55,7 +55,8 @@ def make_room(cache: Path, needed_bytes: int, limit: Limit, own: str, now_s: flo
             f"{needed_bytes} bytes do not fit into the cache {cache}: its limit is {limit.size_bytes} bytes and models "
             f"in use have {sum(model.size_bytes for model in models if model not in going)}; raise model.cache.limit"
         )
-    if not all([_removed(model) for model in going]):
+    kept = [model for model in going if not _removed(model)]
+    if kept:
         make_room(cache, needed_bytes, limit, own, now_s)
 
 
@@ -81,7 +82,7 @@ def _seen(folder: Path) -> _Model | None:
     if name is not None:
         return _Model(name, folder, *_weighed(folder))
     record = None if folder.name.startswith(".") else Record.read(folder)
-    return record and _Model(folder.name, folder, record.size_bytes, (folder / RECORD).stat().st_mtime)
+    return None if record is None else _Model(folder.name, folder, record.size_bytes, (folder / RECORD).stat().st_mtime)
 
 
 def _weighed(folder: Path) -> tuple[int, float]:
