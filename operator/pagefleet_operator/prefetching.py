@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from pagefleet_operator.cache import ServiceKey, WatchCache
 from pagefleet_operator.cluster import Cluster, NotFound
 from pagefleet_operator.kinds import JOB
 from pagefleet_operator.observed import Body, ChildKey
-from pagefleet_operator.plan.prefetch import Prefetch, Stage, plan_prefetch, superfluous
+from pagefleet_operator.plan.prefetch import Prefetch, Stage, owner_uids, plan_prefetch, superfluous
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,27 @@ class Prefetching:
         prefetch = plan_prefetch(wanted, {render.job_digest(user) for user in users}, jobs, pods, seen)
         if prefetch.create is not None:  # only now, as every service of the namespace is read for it
             prefetch = replace(prefetch, create=render.fetch_job(service, users, self._image, self._in_use(service)))
+        elif (dangerous := self._dangerous(service, prefetch, jobs, seen)) is not None:
+            words = f"Job {dangerous['metadata']['name']} is made anew, as other models came into use"
+            prefetch = Prefetch(Stage.FETCHING, words, remove=(dangerous,))
         return _held(service, prefetch, deployment, remove)
+
+    def _dangerous(
+        self, service: InferenceService, prefetch: Prefetch, jobs: Sequence[Body], seen: set[str]
+    ) -> Body | None:
+        """The service's Job where it would remove a model that came into use since it was made.
+
+        It tries again for days, and always with the names of its beginning. One that another operator's service owns
+        too is left as it is: neither of the two knows all names.
+        """
+        name = render.job_name(service)
+        live = next((job for job in jobs if job["metadata"]["name"] == name), None)
+        if live is None or prefetch.stage is Stage.CACHED or prefetch.remove or _is_going(live):
+            return None
+        if not owner_uids(live) <= seen:
+            return None
+        stay = render.stays(live)
+        return None if stay is None or self._in_use(service) <= stay else live
 
     async def carry_out(self, held: Held) -> None:
         """Write what the plan asks for. Raises ApiError as `Cluster` does."""
@@ -101,15 +121,21 @@ class Prefetching:
                 yield body
 
     def _in_use(self, service: InferenceService) -> set[str]:
-        """Folders of the claim that services of the namespace name, or that pods of their last roll-out have."""
-        claim, names = service.spec.model.cache.pvc, set()
+        """Folders of the claim that services of the namespace name, or that their pods have."""
+        claim, names = service.spec.model.cache.pvc or "", set()
         for body in self._cache.services_of(service.namespace):
             key = ServiceKey(service.namespace, body["metadata"]["name"])
-            deployment = self._cache.children(key).get(ChildKey("Deployment", labels.child_name(key.name)))
             parsed = _parsed(body, cached=False)
-            for user in (parsed, None if parsed is None else render.with_earlier_model(parsed, deployment)):
-                names |= set() if user is None else render.folders_on(user.spec.model, claim or "")
+            names |= set() if parsed is None else render.folders_on(parsed.spec.model, claim)
+            names |= {name for template in self._templates(key) for name in render.folders_mounted(template, claim)}
         return names
+
+    def _templates(self, key: ServiceKey) -> list[Mapping[str, Any]]:
+        """Of the Deployment, and of every generation that has pods: beside a trial, that is most of them."""
+        deployment = self._cache.children(key).get(ChildKey("Deployment", labels.child_name(key.name))) or {}
+        having = {pod.template_hash for pod in self._cache.pods(key)}
+        older = [each.template for each in self._cache.generations(key) if each.template_hash in having]
+        return [(deployment.get("spec") or {}).get("template") or {}, *older]
 
 
 def _held(service: InferenceService, prefetch: Prefetch, deployment: Body | None, remove: tuple[Body, ...]) -> Held:
@@ -141,6 +167,10 @@ def _mounted(service: InferenceService, deployment: Body | None) -> Held:
 
 def _has_no_pods(deployment: Body | None) -> bool:
     return deployment is None or not (deployment.get("spec") or {}).get("replicas")
+
+
+def _is_going(job: Body) -> bool:
+    return job["metadata"].get("deletionTimestamp") is not None
 
 
 def _cached(service: InferenceService) -> bool:

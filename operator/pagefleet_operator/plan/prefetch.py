@@ -61,7 +61,7 @@ def plan_prefetch(
     if failed.get("status") == "True":
         words = f"Job {name} gave up and is made anew: {failed.get('message') or failed.get('reason')}"
         return Prefetch(Stage.FAILING, words, remove=(live,))
-    if (live["metadata"].get("annotations") or {}).get(_NOTE) not in digests and _owner_uids(live) <= set(seen):
+    if (live["metadata"].get("annotations") or {}).get(_NOTE) not in digests and owner_uids(live) <= set(seen):
         return Prefetch(Stage.FETCHING, f"Job {name} is made anew, as the service has changed", remove=(live,))
     return _under_way(name, _own(wanted, live), pods)
 
@@ -71,7 +71,7 @@ def superfluous(uid: str, needed: Collection[str], jobs: Sequence[Body], seen: C
 
     An owner that we do not know may be another operator's, or gone, which the garbage collector will tell.
     """
-    mine = (job for job in jobs if uid in _owner_uids(job) and _owner_uids(job) <= set(seen))
+    mine = (job for job in jobs if uid in owner_uids(job) and owner_uids(job) <= set(seen))
     return tuple(job for job in mine if job["metadata"]["name"] not in needed)
 
 
@@ -88,9 +88,10 @@ def _under_way(name: str, own: Own | None, pods: Sequence[Pod]) -> Prefetch:
 def _own(wanted: Body, live: Body) -> Own | None:
     """The owners that a live Job lacks, beside those that it has."""
     has = live["metadata"].get("ownerReferences") or ()
-    lacks = [owner for owner in wanted["metadata"]["ownerReferences"] if owner["uid"] not in _owner_uids(live)]
+    lacks = [owner for owner in wanted["metadata"]["ownerReferences"] if owner["uid"] not in owner_uids(live)]
     return Own(live, (*has, *lacks)) if lacks else None
 
 
-def _owner_uids(job: Body) -> set[str]:
+def owner_uids(job: Body) -> set[str]:
+    """Of the services that a Job is for."""
     return {owner["uid"] for owner in job["metadata"].get("ownerReferences") or ()}

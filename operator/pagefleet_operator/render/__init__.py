@@ -12,14 +12,15 @@ from pagefleet_operator.render.manifests import (
     template_digest,
     with_earlier_model,
 )
-from pagefleet_operator.render.model import folders_on, has_image_volume
+from pagefleet_operator.render.model import folders_mounted, folders_on, has_image_volume
 from pagefleet_operator.render.pod import warnings
-from pagefleet_operator.render.prefetch import fetch_job, job_digest, job_name
+from pagefleet_operator.render.prefetch import fetch_job, job_digest, job_name, stays
 
 __all__ = [
     "Choices",
     "Manifest",
     "fetch_job",
+    "folders_mounted",
     "folders_on",
     "has_image_volume",
     "is_rendered_for",
@@ -30,6 +31,7 @@ __all__ = [
     "manifests",
     "pinned_fetch_image",
     "pinned_image",
+    "stays",
     "template_digest",
     "warnings",
     "with_earlier_model",

@@ -81,6 +81,22 @@ def folders_on(model: ModelSource, claim: str) -> set[str]:
     return {model.key} if model.cache.pvc == claim else set()
 
 
+def folders_mounted(template: Mapping[str, Any], claim: str) -> set[str]:
+    """Folders at the top of a claim that pods of a rendered template read, whatever their service says by now."""
+    pod = template.get("spec") or {}
+    claims = {(volume.get("persistentVolumeClaim") or {}).get("claimName") for volume in pod.get("volumes") or ()}
+    if claim not in claims:
+        return set()
+    words = [str(word) for container in pod.get("containers") or () for word in _words(container)]
+    paths = [word.removeprefix(_FILE) for word in words if word.removeprefix(_FILE).startswith(f"{MODELS}/")]
+    return {path.removeprefix(f"{MODELS}/").partition("/")[0] for path in paths}
+
+
+def _words(container: Mapping[str, Any]) -> list[Any]:
+    """Where an engine is told its model: arguments, or the environment of one that is not known."""
+    return [*(container.get("args") or ()), *(each.get("value") for each in container.get("env") or ())]
+
+
 def _fetched(spec: Spec, image: str) -> ModelPlace:
     place = _mounted({"emptyDir": {}}, _within(spec.model))
     resources = {"requests": dict(spec.resources.requests), "limits": dict(spec.resources.limits)}

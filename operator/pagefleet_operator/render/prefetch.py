@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from pagefleet_api import labels
@@ -21,6 +22,7 @@ _RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory
 _PLACING = ("nodeSelector", "affinity", "tolerations", "imagePullSecrets")
 """Of the service's pod template: where its pods can be, the claim can be mounted."""
 _NAME_DIGEST = 6
+_LIMIT, _IN_USE = "--limit", "--in-use"
 
 
 def job_name(service: InferenceService) -> str:
@@ -73,6 +75,15 @@ def fetch_job(
     }
 
 
+def stays(job: Mapping[str, Any]) -> set[str] | None:
+    """Names of the models that a live Job leaves on the claim; None when it removes none at all."""
+    args = job["spec"]["template"]["spec"]["containers"][0].get("args") or []
+    if _LIMIT not in args:
+        return None
+    own = job["metadata"]["labels"].get(labels.MODEL)
+    return {own, *(name for flag, name in pairwise(args) if flag == _IN_USE)}
+
+
 def _pod(service: InferenceService, image: str, in_use: Collection[str]) -> Part:
     model = service.spec.model
     mounts = ({"name": "models", "mountPath": MODELS}, {"name": "tmp", "mountPath": "/tmp"})
@@ -110,7 +121,7 @@ def _limit_flags(service: InferenceService, in_use: Collection[str]) -> list[str
     if limit is None:
         return []
     others = sorted(set(in_use) - {service.spec.model.key})
-    return ["--limit", limit, *(word for name in others for word in ("--in-use", name))]
+    return [_LIMIT, limit, *(word for name in others for word in (_IN_USE, name))]
 
 
 def _placing(service: InferenceService) -> Part:

@@ -88,3 +88,20 @@ def test_the_last_roll_out_is_known_from_the_deployment() -> None:
     assert render.with_earlier_model(after, None) is None
     broken = {"metadata": {"annotations": {"pagefleet.io/pods-spec": "{"}}}
     assert render.with_earlier_model(after, broken) is None
+
+
+def test_folders_that_pods_of_a_template_read_whatever_their_service_says() -> None:
+    choices = render.Choices(replicas=1, wanted=1, image="e", fetch_image="f", max_surge=1, max_unavailable=0)
+    custom = {"runtime": "custom", "image": "own", "custom": {}}
+    for cached in (service(), service(engine=custom)):
+        template = render.manifests(cached, choices)[-1]["spec"]["template"]
+        assert render.folders_mounted(template, "models") == {cached.spec.model.key}
+        assert render.folders_mounted(template, "other") == set()
+    assert render.folders_mounted({}, "models") == set()
+
+
+def test_a_live_job_tells_what_it_leaves() -> None:
+    limited, free = service(cache={**CACHE, "limit": "5Gi"}), service()
+    job = render.fetch_job(limited, [limited], "control:1", {"one", "two", limited.spec.model.key})
+    assert render.stays(job) == {"one", "two", limited.spec.model.key}
+    assert render.stays(render.fetch_job(free, [free], "control:1", {"one"})) is None

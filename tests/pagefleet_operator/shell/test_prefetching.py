@@ -153,3 +153,61 @@ async def test_models_that_others_name_or_still_serve_stay_when_room_is_made() -
     made = next(body for body in reversed(bench.server.bodies) if body.get("kind") == "Job" and "spec" in body)
     args = made["spec"]["template"]["spec"]["containers"][0]["args"]
     assert args[-4:] == ["--in-use", "by-hand", "--in-use", served]
+
+
+async def test_a_model_that_older_pods_serve_stays_when_room_is_made() -> None:
+    """Beside a trial, or while their service cannot be read, nothing but their template names it."""
+    bench = Bench()
+    bench.service(model=MODEL, engine=ENGINE)
+    await bench.passes()
+    complete(bench)
+    await bench.passes()
+    served, template = job(bench)["metadata"]["labels"][labels.MODEL], deployments(bench)[-1]["template"]
+    (deployment,) = bench.cache.uids("Deployment")
+    marks = {**template["metadata"]["labels"], "pod-template-hash": "old"}
+    owner = {"kind": "Deployment", "uid": deployment, "controller": True}
+    older = {"metadata": {**template["metadata"], "labels": marks}, "spec": template["spec"]}
+    meta = {"namespace": "n", "resourceVersion": "1", "labels": marks}
+    replica_set = {**meta, "name": "s-old", "uid": "r", "ownerReferences": [owner]}
+    bench.cache.put("ReplicaSet", {"metadata": replica_set, "spec": {"template": older}})
+    bench.cache.put("Pod", {"metadata": {**meta, "name": "s-old-1", "uid": "p"}, "spec": template["spec"]})
+    limited = {**MODEL, "uri": "s3://bucket/next", "cache": {**MODEL["cache"], "limit": "1Gi"}}
+    (live,) = (bench.cache.children(KEY)[key] for key in bench.cache.children(KEY) if key.kind == "Deployment")
+    spec = {**live["spec"], "template": {"spec": {}}}
+    of_next = {**live["metadata"], "resourceVersion": "999", "annotations": {}}
+    bench.cache.put("Deployment", {**live, "spec": spec, "metadata": of_next})
+    bench.service(1000, model=limited, engine=ENGINE)
+    await bench.passes()
+    made = next(body for body in reversed(bench.server.bodies) if body.get("kind") == "Job" and "spec" in body)
+    assert made["spec"]["template"]["spec"]["containers"][0]["args"][-2:] == ["--in-use", served]
+
+
+async def test_a_download_that_would_remove_what_came_into_use_since_is_made_anew() -> None:
+    bench = Bench()
+    limited = {**MODEL, "cache": {**MODEL["cache"], "limit": "1Gi"}}
+    bench.service(model=limited, engine=ENGINE)
+    await bench.passes()
+    assert "delete Job" not in await bench.passes()
+    meta = {"namespace": "n", "name": "t", "uid": "w", "resourceVersion": "1", "generation": 1}
+    mounted = {"model": {"uri": "pvc://models/by-hand/a"}, "engine": ENGINE}
+    bench.cache.put(labels.KIND, {"kind": labels.KIND, "metadata": meta, "spec": mounted})
+    calls = await bench.passes(2)
+    assert [call for call in calls if call.endswith("Job")] == ["delete Job", "create Job"]
+    args = job(bench)["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert args[-2:] == ["--in-use", "by-hand"]
+    assert "delete Job" not in await bench.passes(2)
+
+
+async def test_a_download_that_another_operators_service_shares_is_left_as_it_is() -> None:
+    bench = Bench()
+    limited = {**MODEL, "cache": {**MODEL["cache"], "limit": "1Gi"}}
+    bench.service(model=limited, engine=ENGINE)
+    await bench.passes()
+    live = job(bench)
+    owners = [*live["metadata"]["ownerReferences"], {"kind": labels.KIND, "name": "theirs", "uid": "of another shard"}]
+    meta = {**live["metadata"], "resourceVersion": "900", "ownerReferences": owners}
+    bench.cache.put("Job", {**live, "metadata": meta})
+    of_mounted = {"namespace": "n", "name": "t", "uid": "w", "resourceVersion": "1", "generation": 1}
+    mounted = {"model": {"uri": "pvc://models/by-hand/a"}, "engine": ENGINE}
+    bench.cache.put(labels.KIND, {"kind": labels.KIND, "metadata": of_mounted, "spec": mounted})
+    assert "delete Job" not in await bench.passes(2)
