@@ -23,7 +23,16 @@ from pagefleet_operator.api_errors import Refused as Refused
 from pagefleet_operator.api_errors import Terminating as Terminating
 from pagefleet_operator.api_errors import Unavailable as Unavailable
 from pagefleet_operator.api_errors import answer_error
-from pagefleet_operator.kinds import CHILDREN, EVENT, INFERENCE_SERVICE, LEASE, POD, Kind
+from pagefleet_operator.kinds import (
+    ACCESS_REVIEW,
+    API_SERVICES,
+    CHILDREN,
+    EVENT,
+    INFERENCE_SERVICE,
+    LEASE,
+    POD,
+    Kind,
+)
 from pagefleet_operator.metrics import Metrics, Operator
 from pagefleet_operator.news import News, event_body
 from pagefleet_operator.ownership import selector
@@ -153,7 +162,7 @@ class Cluster:
         with contextlib.suppress(Outdated):
             await self._write("POST", EVENT, EVENT.path(namespace), body)
 
-    async def read(self, kind: Kind, namespace: str, name: str) -> Body | None:
+    async def read(self, kind: Kind, namespace: str | None, name: str) -> Body | None:
         """One object, or None when there is none."""
         try:
             return await self._request("GET", kind.path(namespace, name), timeout_s=self._read_timeout_s)
@@ -186,6 +195,18 @@ class Cluster:
         except NotFound:
             return False
         return any(resource["name"] == labels.PLURAL for resource in answer.get("resources") or ())
+
+    async def trust(self, live: Mapping[str, Any], authority: str) -> None:
+        """Let the API server trust whom `authority` (base64 of PEM) signed. Outdated when `live` has changed."""
+        meta = {"uid": live["metadata"]["uid"], "resourceVersion": live["metadata"]["resourceVersion"]}
+        path = API_SERVICES.path(None, live["metadata"]["name"])
+        body = {"metadata": meta, "spec": {"caBundle": authority}}
+        await self._write("PATCH", API_SERVICES, path, body, content_type=_MERGE, query=_OURS)
+
+    async def allows(self, review: Mapping[str, Any]) -> bool:
+        """What the API server says to a SubjectAccessReview."""
+        answer = await self._request("POST", ACCESS_REVIEW.path(None), review, timeout_s=self._read_timeout_s)
+        return bool((answer.get("status") or {}).get("allowed"))
 
     async def read_lease(self, namespace: str, name: str) -> Body | None:
         """The Lease, or None when there is none."""

@@ -5,7 +5,8 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from typing import Any
 
 import aiohttp
 import kopf
@@ -70,6 +71,7 @@ class Program:
         self._claims = Claims(settings, self._cache, cluster, self._queue.add_after)
         self._watch = Watch(settings, self._cache, cluster, self._queue)
         self._beat_s = time.monotonic()
+        self._notes: list[Callable[[], Check]] = []
 
     async def run(self) -> None:
         """Serve the probes, wait for the CRD, watch, and work while this replica leads."""
@@ -91,6 +93,7 @@ class Program:
         """Everything beside watching; one that fails ends the program, as a half-dead operator helps nobody."""
         jobs = [self._beat(), self._watch.keep_in_step(), self._compete(), self._resync()]
         jobs += [self._work() for _ in range(_WORKERS)]
+        jobs += self._offers()
         tasks = [asyncio.create_task(job) for job in jobs]
         for task in tasks:
             task.add_done_callback(self._ended)
@@ -103,6 +106,21 @@ class Program:
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
                 raise result
+
+    def _offers(self) -> list[Coroutine[Any, Any, None]]:
+        """Servers for autoscalers of others; what is not asked for is not imported either."""
+        listen, settings = self._settings.custom_metrics, self._settings
+        if listen is None:
+            return []
+        from pagefleet_operator.custom_metrics.serving import CustomMetrics, Sources
+
+        serving = CustomMetrics(settings, listen, Sources(self._cluster, self._cache, self._scraper, self._holds))
+        self._notes.append(lambda: Check("custom_metrics", True, serving.problem or "registered"))
+        return [self._once_synced(serving.run)]
+
+    async def _once_synced(self, run: Callable[[], Awaitable[None]]) -> None:
+        await self._watch.synced.wait()
+        await run()
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled():
@@ -223,7 +241,8 @@ class Program:
         if not self._watch.synced.is_set():
             return (Check("caches", False, "not synced"),)
         refused = ", ".join(self._watch.refused())
-        return (Check("caches", self._watch.knows_any(), f"synced; no access to {refused}" if refused else "synced"),)
+        words = f"synced; no access to {refused}" if refused else "synced"
+        return (Check("caches", self._watch.knows_any(), words), *(note() for note in self._notes))
 
     def _exposition(self) -> bytes:
         self._metrics.set(Operator.RECONCILE_QUEUE_DEPTH, len(self._queue))

@@ -72,6 +72,8 @@ class Settings:
     namespaces: tuple[str, ...] = ()
     shard: str | None = None
     listen: Address = DEFAULT_LISTEN
+    custom_metrics: Address | None = None
+    """Where to serve custom.metrics.k8s.io; None: nowhere."""
     lease_namespace: str = "default"
     lease_name: str = _DEFAULT_LEASE
     identity: str = "pagefleet-operator"
@@ -105,6 +107,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
         read_model_secrets=options.read_model_secrets,
         namespaces=tuple(dict.fromkeys(options.namespace or _words(environment.get("PAGEFLEET_NAMESPACE", "")))),
         listen=Address(host, port),
+        custom_metrics=options.custom_metrics,
         lease_namespace=options.lease_namespace,
         lease_name=options.lease_name or "-".join(filter(None, (_DEFAULT_LEASE, options.shard))),
         shard=options.shard,
@@ -132,6 +135,13 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         type=_address,
         default=default("LISTEN", ":8080"),
         help="address of /healthz, /readyz, /metrics and /decisions (default :8080)",
+    )
+    result.add_argument(
+        "--custom-metrics",
+        metavar="[HOST]:PORT",
+        type=_address,
+        default=default("CUSTOM_METRICS", "") or None,
+        help="serve custom.metrics.k8s.io here, for HorizontalPodAutoscalers (default: do not)",
     )
     _add_lease_flags(result, default, environment)
     result.add_argument(

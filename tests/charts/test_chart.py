@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from pagefleet_api.crd import custom_resource_definition
+from pagefleet_api.custom_metrics import API_SERVICE
 from tests.charts.golden import CASES, VALUES, golden_path, text
 from tests.charts.helm import CHART, NAMESPACE, Manifest, helm, render, template
 from tests.charts.strict import problems
@@ -101,6 +102,21 @@ def test_the_operator_may_do_what_it_does_and_nothing_else() -> None:
     assert _permissions([named]) == _expanded(NAMED_LEASE_PERMISSIONS)
     assert named["resourceNames"] == ["pagefleet-operator"]
     assert _one(objects, "Role")["metadata"]["namespace"] == NAMESPACE
+
+
+def test_a_server_of_metrics_may_ask_who_may_read_and_touch_its_own_registration_alone() -> None:
+    objects = render("--set", "customMetrics.enabled=true")
+    trust, review = _one(objects, "ClusterRole", "pagefleet-operator-api")["rules"]
+    assert _permissions([trust]) == _expanded({("apiregistration.k8s.io", "apiservices", "get patch")})
+    assert trust["resourceNames"] == [_one(objects, "APIService")["metadata"]["name"]] == [API_SERVICE]
+    assert _permissions([review]) == {("authorization.k8s.io", "subjectaccessreviews", "create")}
+    assert "insecureSkipTLSVerify" not in _one(objects, "APIService")["spec"]
+
+
+def test_a_server_of_metrics_is_refused_where_it_would_answer_half_of_the_time() -> None:
+    result = template("--set", "customMetrics.enabled=true,replicas=2")
+    assert result.returncode != 0
+    assert "customMetrics.enabled needs replicas: 1" in result.stderr
 
 
 def test_an_operator_of_some_namespaces_has_no_permission_at_cluster_scope() -> None:

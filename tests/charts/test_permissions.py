@@ -118,10 +118,12 @@ def _wait(done: Callable[[Box], bool], box: Box, log: Path) -> None:
 
 @pytest.mark.parametrize("namespaces", [(), ("default",)], ids=["whole cluster", "one namespace"])
 def test_the_operator_needs_no_more_than_the_chart_gives(box: Box, tmp_path: Path, namespaces: tuple[str, ...]) -> None:
-    watched = ["--set", f"watchNamespaces={{{','.join(namespaces)}}}"] if namespaces else []
+    watched = ["--set", f"watchNamespaces={{{','.join(namespaces)}}}", "--set", "customMetrics.enabled=true"]
+    watched = watched if namespaces else []
     install(box, CHART, *watched)
     flags = [f"--namespace={namespace}" for namespace in namespaces]
     flags += ["--listen=127.0.0.1:0", f"--lease-namespace={NAMESPACE}", f"--lease-name={ACCOUNT}"]
+    flags += ["--custom-metrics=127.0.0.1:0"] if namespaces else []
     log = tmp_path / "log"
     environment = {**os.environ, "KUBECONFIG": str(_kubeconfig_of_the_operator(box, tmp_path))}
     with log.open("w") as output:
@@ -139,6 +141,7 @@ def test_the_operator_needs_no_more_than_the_chart_gives(box: Box, tmp_path: Pat
             _wait(_ready_says("FailedMount: no such claim"), box, log)
             lease = box.kubectl("get", "lease", ACCOUNT, f"--namespace={NAMESPACE}", "-o", "name")
             assert lease.stdout, lease.stderr
+            _wait(lambda _: not namespaces or "custom_metrics_registered" in log.read_text(), box, log)
             assert operator.poll() is None
         finally:
             operator.terminate()

@@ -23,7 +23,7 @@ _PORTS_OF_A_BOX = 8
 @pytest.fixture(scope="session")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     """The control plane; CRD installed."""
-    layout = Layout(bridge=None, first_port=_free_block())
+    layout = Layout(bridge=None, first_port=free_block())
     running = Box.at(tmp_path_factory.mktemp("box"), layout)
     running.up(nodes=0, controllers=False)
     try:
@@ -62,7 +62,7 @@ def start(box: Box, namespace: str, tmp_path: Path) -> Iterator[Start]:
     started: list[OperatorProcess] = []
 
     def begin(*, kubeconfig: Path | None = None, flags: tuple[str, ...] = (), **timings: Any) -> OperatorProcess:
-        port, number = _free_port(), len(started)
+        port, number = free_port(), len(started)
         environment = {**os.environ, "KUBECONFIG": str(kubeconfig or box.kubeconfig), "POD_NAME": f"operator-{number}"}
         # a proxy is for the way out of a cluster; no user name, as in a container with any user id
         environment |= {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
@@ -87,13 +87,13 @@ def _served(api: Api) -> bool:
         return False
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
 
 
-def _free_block() -> int:
+def free_block() -> int:
     """A port with a few free ones after it."""
     for first in range(21000 + os.getpid() % 500 * 10, 32000, _PORTS_OF_A_BOX):
         if all(_is_free(first + offset) for offset in range(_PORTS_OF_A_BOX)):

@@ -86,6 +86,7 @@ def test_help_explains_every_flag_and_version_is_one_line(capsys: pytest.Capture
         "lease-namespace",
         "lease-name",
         "log-format",
+        "custom-metrics",
     )
     for flag in flags:
         assert f"--{flag}" in text
