@@ -97,8 +97,8 @@ def _draw(figure: "Figure", runs: Sequence[Summary]) -> None:
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
     pods.yaxis.get_major_locator().set_params(integer=True)
-    pods.legend(loc="upper left", frameon=False)
-    waits.legend(loc="upper left", frameon=False, ncols=4)
+    pods.legend(loc="best", frameon=False)
+    waits.legend(loc="best", frameon=False)
     pods.set_xlim(0, end_s / unit_s)
 
 
