@@ -1,8 +1,12 @@
 """Steady load on an autoscaled service: the right number, held, and back; and the dashboard tells the same story."""
 
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -106,6 +110,23 @@ def test_each_change_is_explained_with_its_numbers(run: Run) -> None:
     reasons = {event["reason"] for event in run.service.events()}
     assert {"ScaledUp", "ScaledDown"} <= reasons
     assert (condition(run.service.object(), "ScalingActive") or {}).get("status") == "True"
+
+
+def test_kubectl_explains_the_number_by_way_of_the_api_server(run: Run, tmp_path: Path) -> None:
+    kubectl, plugin = run.service.kubectl, tmp_path / "kubectl-pagefleet"
+    plugin.write_text(f'#!/bin/sh\nexec {sys.executable} -m pagefleet_cli "$@"\n')
+    plugin.chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    command = [kubectl.binary, "pagefleet", "explain", "infs/autoscaled", "-n", kubectl.namespace, "-o", "json"]
+    environment = {**kubectl.environment, "PATH": path}
+    asked = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert asked.returncode == 0, asked.stderr
+    told = json.loads(asked.stdout)
+    assert told["source"] == "operator", told["sourceMessage"]
+    assert told["decision"]["desired"] == 1
+    assert {step["type"] for step in told["nextSteps"]["up"]} == {"WaitingRequests", "KVCacheUsage"}
+    assert told["nextSteps"]["downHeldBy"] == ["minReplicas is 1"]
+    assert max(change["desired"] for change in told["changes"]) == REPLICAS
 
 
 def dashboard_queries() -> list[panels.PanelQuery]:
