@@ -113,8 +113,8 @@ test-runtimes: setup ## A real vLLM in pods of the cluster (660 MB to download o
 	@$(RUN) pytest e2e/runtimes/vllm_story.py --capture=no
 
 .PHONY: bench-autoscaler
-bench-autoscaler: setup ## A step of load on a real cluster: how soon the number of pods answers it (minutes)
-	@$(RUN) bench.autoscaler --json .state/bench-autoscaler.jsonl
+bench-autoscaler: setup ## A step of load on a real cluster: how soon ours, and an HPA, answer it (ten minutes)
+	@$(RUN) bench.autoscaler --scaler both --validate --json .state/bench-autoscaler.jsonl
 
 .PHONY: clean
 clean: ## Remove what make made here (not the caches of compiled binaries and images)

@@ -4,6 +4,7 @@ import json
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from e2e.diagnosis import SYSTEM_NAMESPACE
 from e2e.kubectl import Kubectl
@@ -28,15 +29,21 @@ def values(names: ImageNames, replicas: int) -> Mapping[str, object]:
     }
 
 
-def install(site: Site, names: ImageNames, replicas: int = 1, timeout_s: int = 120) -> None:
-    """Install or upgrade the release and wait until the operator is ready.
+def install(
+    site: Site,
+    names: ImageNames,
+    replicas: int = 1,
+    timeout_s: int = 120,
+    more: Mapping[str, object] = MappingProxyType({}),
+) -> None:
+    """Install or upgrade the release, with `more` values, and wait until the operator is ready.
 
     Raises:
         ToolFailed: Helm fails, or the operator is not ready in time.
     """
     _clear_interrupted(site)
     words = ["upgrade", "--install", NAME, str(CHART), f"--namespace={SYSTEM_NAMESPACE}", "--create-namespace"]
-    given = [f"--set-json={key}={json.dumps(value)}" for key, value in values(names, replicas).items()]
+    given = [f"--set-json={key}={json.dumps(value)}" for key, value in {**values(names, replicas), **more}.items()]
     run_tool([site.helm, *words, *given, "--wait", f"--timeout={timeout_s}s"], _quietly, site.kubectl.environment)
 
 
