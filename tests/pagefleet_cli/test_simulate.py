@@ -148,6 +148,7 @@ def test_a_picture_is_not_written_to_a_terminal(pagefleet: Shell, trace: Path, m
             ("--cold-start", 9, "--cold-start-p95", 5),
             "--cold-start-p95: 5 is below --cold-start, 9",
         ),
+        ({"autoscaling": {"mode": "External"}}, (), "autoscaling.mode is External, so another program decides"),
         ({"maxReplicas": 2}, ("--costs", "/nowhere"), "--costs: /nowhere: No such file"),
         ({"maxReplicas": 2}, ("--costs", __file__), "the file is one JSON object with name, source"),
         ({"maxReplicas": 2}, ("-o", "json", "--out", "/nowhere/x"), "--out: /nowhere/x: No such file"),

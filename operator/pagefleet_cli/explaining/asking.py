@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from pagefleet_api import labels
 from pagefleet_api.explanation import Explanation
+from pagefleet_api.scaling import Mode
 from pagefleet_api.status import Decision, Status
 from pagefleet_cli.errors import FactsMissing, InputWrong
 from pagefleet_cli.explaining.access import Reader, Refused
@@ -32,7 +33,8 @@ class Told(NamedTuple):
     status: Status
     replicas: int
     """spec.replicas: the number where nothing scales it."""
-    scaled: bool
+    mode: str | None
+    """spec.autoscaling.mode; None without autoscaling."""
     explanation: Explanation | None
     """Of the operator; None where it could not be asked."""
     source: str
@@ -66,7 +68,9 @@ def ask(api: Reader, place: Place, operator: Reader | None) -> Told:
         status = Status()
     spec = body.get("spec") or {}
     explanation, source = _from_operator(api, place, operator)
-    return Told(place, status, int(spec.get("replicas", 1)), "autoscaling" in spec, explanation, source)
+    scaling = spec.get("autoscaling")
+    mode = None if scaling is None else str(scaling.get("mode", Mode.BUILTIN))
+    return Told(place, status, int(spec.get("replicas", 1)), mode, explanation, source)
 
 
 def _service(api: Reader, place: Place) -> Any:

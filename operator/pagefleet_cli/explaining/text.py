@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pagefleet_api.explanation import NextSteps, Threshold
-from pagefleet_api.scaling import MetricType
+from pagefleet_api.scaling import MetricType, Mode
 from pagefleet_api.schema import Model
 from pagefleet_api.status import Decision
 from pagefleet_cli.explaining.asking import Told
@@ -63,7 +63,9 @@ def _head(told: Told, decision: Decision | None) -> str:
     ready = f"{told.status.ready_replicas} ready"
     if decision is not None:
         return f"{told.place}: {decision.desired} wanted, {ready}"
-    if told.scaled:
+    if told.mode == Mode.EXTERNAL:
+        return f"{told.place}: spec.replicas is {told.replicas}, {ready}; an autoscaler outside of Pagefleet sets it"
+    if told.mode is not None:
         return f"{told.place}: nothing was decided yet, {ready}; kubectl describe infs {told.place.name} says why"
     return f"{told.place}: spec.replicas is {told.replicas}, {ready}; nothing scales it, as spec.autoscaling is absent"
 

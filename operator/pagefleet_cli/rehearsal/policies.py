@@ -52,6 +52,11 @@ def read(file: str, options: Options) -> Rehearsed:
         names = ", ".join(document.service.name for document in documents)
         raise InputWrong(f"{file}: {names} are {len(documents)} services; give a file with the one to simulate")
     service, status = documents[0].service, _status(documents[0])
+    scaling = service.spec.autoscaling
+    if scaling is not None and scaling.external:
+        raise InputWrong(
+            f"{file}: autoscaling.mode is External, so another program decides; give a policy with mode Builtin"
+        )
     policy = Policy.of(service)
     if policy is None and service.spec.replicas == 0:
         raise InputWrong(f"{file}: spec.replicas is 0, so nothing would serve; set spec.autoscaling or 1 and more")

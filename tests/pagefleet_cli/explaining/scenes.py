@@ -107,6 +107,7 @@ def scenes() -> dict[str, Told]:
         "held": told(DECISIONS={"namespace": "team", "name": "chat", "decisions": [], "nextSteps": held}),
         "status": told(LEASE=None),
         "fixed": told(SERVICE={"spec": {"replicas": 2}, "status": {"readyReplicas": 2}}, DECISIONS=None),
+        "external": told(SERVICE={"spec": {"replicas": 3, "autoscaling": {"mode": "External"}}}, DECISIONS=None),
         "undecided": told(SERVICE={"spec": {"autoscaling": {}}}, DEPLOYMENT=None),
     }
 
