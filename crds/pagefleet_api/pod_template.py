@@ -147,6 +147,8 @@ def _merged_list(value: Any, shape: Shape, path: str) -> Iterator[str]:
             yield f"{here} must be an object"
         elif shape.key not in item and item.get(DIRECTIVE) != REPLACE:
             yield f"{here} has no {shape.key}, by which this list is merged"
+        elif not isinstance(item.get(shape.key, ""), str | int):
+            yield f"{here}.{shape.key} must be a plain value, not {item[shape.key]!r}"
         else:
             yield from _form(item, Shape(fields=shape.fields), here)
 
@@ -179,9 +181,31 @@ def _spec(spec: Overlay) -> Iterator[str]:
             yield f"spec.{name} cannot be set here: {instead}"
     for name in _NEVER_REPLACED:
         yield from _whole_list(spec, name, f"spec.{name}")
+    yield from _security(spec.get("securityContext"), "spec.securityContext")
+    for name in ("initContainers", "containers"):
+        for index, item in enumerate(spec.get(name) or ()):
+            yield from _security(item.get("securityContext"), f"spec.{name}[{index}].securityContext")
     for index, item in enumerate(spec.get("containers") or ()):
         if item.get("name") == labels.CONTAINER:
             yield from _engine(item, f"spec.containers[{index}]")
+
+
+def _security(context: Any, path: str) -> Iterator[str]:
+    """The parts that are read here, to say what is outside the restricted Pod Security Standard."""
+    if context is None:
+        return
+    if not isinstance(context, Mapping):
+        yield f"{path} must be an object"
+        return
+    for name in ("capabilities", "seccompProfile"):
+        if not isinstance(context.get(name) or {}, Mapping):
+            yield f"{path}.{name} must be an object"
+            return
+    capabilities = context.get("capabilities") or {}
+    for name in ("add", "drop"):
+        names = capabilities.get(name) or []
+        if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+            yield f"{path}.capabilities.{name} must be a list of names"
 
 
 def _engine(container: Overlay, path: str) -> Iterator[str]:

@@ -60,7 +60,7 @@ def _container(container: Part, pod: Part, path: str) -> Iterator[str]:
     if own.get("runAsNonRoot", pod.get("runAsNonRoot")) is not True:
         yield f"{at}.runAsNonRoot is not true"
     profile = own.get("seccompProfile") or pod.get("seccompProfile") or {}
-    if profile.get("type") not in _PROFILES:
+    if str(profile.get("type")) not in _PROFILES:
         yield f"{at}.seccompProfile"
     if any(port.get("hostPort") for port in container.get("ports") or ()):
         yield f"{path}.ports.hostPort"

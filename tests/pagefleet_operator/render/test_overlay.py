@@ -143,6 +143,10 @@ def test_the_image_stays_pinned_until_the_overlay_changes() -> None:
             ("containers[engine].securityContext.seccompProfile",),
         ),
         (
+            {"spec": {"securityContext": {"seccompProfile": {"type": ["RuntimeDefault"]}}}},
+            ("containers[engine].securityContext.seccompProfile",),
+        ),
+        (
             {
                 "spec": {
                     "containers": [{"name": "engine", "securityContext": {"runAsNonRoot": None}}],
