@@ -84,4 +84,5 @@ def _number(text: str) -> float | None:
 
 
 def _whole(value: float | None) -> int | None:
-    return None if value is None else round(value)
+    """Sums of what each is finite may be infinite."""
+    return None if value is None or math.isinf(value) else round(value)

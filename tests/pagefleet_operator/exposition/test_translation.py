@@ -110,3 +110,8 @@ def test_a_custom_engine_is_read_by_its_users_names() -> None:
     told = load(parse(text, place.names.load_prefixes()), place.names)
     assert (told.in_flight, told.kv_usage, told.blocks_total) == (3, 0.5, None)
     assert latencies(parse(text), place.names, restarts=0).ended is None
+
+
+def test_a_sum_that_no_number_holds_is_missing() -> None:
+    told = parse('vllm:num_requests_running{engine="0"} 1e308\nvllm:num_requests_running{engine="1"} 1e308\n')
+    assert load(told, TRAITS[Runtime.VLLM].names).running is None
