@@ -53,9 +53,10 @@ check-tests:
 	@$(RUN) pytest tests -m "not torch and not apiserver and not gpu" -n 2 --dist loadfile
 
 .PHONY: generate
-generate: setup ## Make the generated files again: CRD, chart's CRD, dashboards, docs tables, golden manifests
+generate: setup ## Make the generated files again: CRD, chart's CRD, KEDA's messages, dashboards, docs tables, golden manifests
 	@$(RUN) pagefleet_api > crds/inferenceservices.yaml
 	@cp crds/inferenceservices.yaml charts/pagefleet/files/
+	@$(RUN) grpc_tools.protoc -I operator --python_out=operator --pyi_out=operator operator/pagefleet_operator/keda/wire/externalscaler.proto
 	@$(RUN) dashboards
 	@$(RUN) docs.generate
 	@$(RUN) tests.pagefleet_operator.golden

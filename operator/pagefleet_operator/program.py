@@ -109,14 +109,23 @@ class Program:
 
     def _offers(self) -> list[Coroutine[Any, Any, None]]:
         """Servers for autoscalers of others; what is not asked for is not imported either."""
-        listen, settings = self._settings.custom_metrics, self._settings
-        if listen is None:
-            return []
-        from pagefleet_operator.custom_metrics.serving import CustomMetrics, Sources
+        made: list[Coroutine[Any, Any, None]] = []
+        settings, cache, scraper = self._settings, self._cache, self._scraper
+        if settings.custom_metrics is not None:
+            from pagefleet_operator.custom_metrics import serving
 
-        serving = CustomMetrics(settings, listen, Sources(self._cluster, self._cache, self._scraper, self._holds))
-        self._notes.append(lambda: Check("custom_metrics", True, serving.problem or "registered"))
-        return [self._once_synced(serving.run)]
+            server = serving.CustomMetrics(
+                settings, settings.custom_metrics, serving.Sources(self._cluster, cache, scraper, self._holds)
+            )
+            self._notes.append(lambda: Check("custom_metrics", True, server.problem or "registered"))
+            made.append(self._once_synced(server.run))
+        if settings.keda_scaler is not None:
+            from pagefleet_operator.keda.serving import ExternalScaler, Sources
+
+            sources = Sources(cache, scraper, self._holds)
+            scaler = ExternalScaler(settings.keda_scaler, sources, settings.keda_tls_folder)
+            made.append(self._once_synced(scaler.run))
+        return made
 
     async def _once_synced(self, run: Callable[[], Awaitable[None]]) -> None:
         await self._watch.synced.wait()

@@ -74,6 +74,10 @@ class Settings:
     listen: Address = DEFAULT_LISTEN
     custom_metrics: Address | None = None
     """Where to serve custom.metrics.k8s.io; None: nowhere."""
+    keda_scaler: Address | None = None
+    """Where to serve KEDA's external scaler; None: nowhere."""
+    keda_tls_folder: Path | None = None
+    """A mounted TLS Secret; None: plain text."""
     lease_namespace: str = "default"
     lease_name: str = _DEFAULT_LEASE
     identity: str = "pagefleet-operator"
@@ -108,6 +112,8 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
         namespaces=tuple(dict.fromkeys(options.namespace or _words(environment.get("PAGEFLEET_NAMESPACE", "")))),
         listen=Address(host, port),
         custom_metrics=options.custom_metrics,
+        keda_scaler=options.keda_scaler,
+        keda_tls_folder=options.keda_tls_folder,
         lease_namespace=options.lease_namespace,
         lease_name=options.lease_name or "-".join(filter(None, (_DEFAULT_LEASE, options.shard))),
         shard=options.shard,
@@ -136,13 +142,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         default=default("LISTEN", ":8080"),
         help="address of /healthz, /readyz, /metrics and /decisions (default :8080)",
     )
-    result.add_argument(
-        "--custom-metrics",
-        metavar="[HOST]:PORT",
-        type=_address,
-        default=default("CUSTOM_METRICS", "") or None,
-        help="serve custom.metrics.k8s.io here, for HorizontalPodAutoscalers (default: do not)",
-    )
+    _add_offer_flags(result, default)
     _add_lease_flags(result, default, environment)
     result.add_argument(
         "--log-format",
@@ -188,6 +188,30 @@ def _add_scope_flags(result: argparse.ArgumentParser, default: Callable[[str, st
         default=default("SHARD", "") or None,
         help="serve only InferenceServices with the label pagefleet.io/shard=NAME; without it only those without that "
         "label. Each shard has its own Lease",
+    )
+
+
+def _add_offer_flags(result: argparse.ArgumentParser, default: Callable[[str, str], str]) -> None:
+    result.add_argument(
+        "--custom-metrics",
+        metavar="[HOST]:PORT",
+        type=_address,
+        default=default("CUSTOM_METRICS", "") or None,
+        help="serve custom.metrics.k8s.io here, for HorizontalPodAutoscalers (default: do not)",
+    )
+    result.add_argument(
+        "--keda-scaler",
+        metavar="[HOST]:PORT",
+        type=_address,
+        default=default("KEDA_SCALER", "") or None,
+        help="serve KEDA's external scaler (gRPC) here (default: do not)",
+    )
+    result.add_argument(
+        "--keda-tls-folder",
+        metavar="FOLDER",
+        type=Path,
+        default=default("KEDA_TLS_FOLDER", "") or None,
+        help="tls.crt and tls.key for it, and ca.crt where only clients that this signed may ask (default: plain text)",
     )
 
 

@@ -1,9 +1,14 @@
 """A number that others set through /scale is followed, with drains, and the status says who set it."""
 
+from typing import Any
+
+import grpc
 import pytest
 
+from pagefleet_operator.keda.serving import SERVICE
+from pagefleet_operator.keda.wire import externalscaler_pb2 as pb
 from tests.pagefleet_operator.apiserver.api import Api, Json, eventually, never
-from tests.pagefleet_operator.apiserver.conftest import Start
+from tests.pagefleet_operator.apiserver.conftest import Start, free_port
 from tests.pagefleet_operator.apiserver.fleet import Fleet
 from tests.pagefleet_operator.apiserver.operators import service
 
@@ -20,6 +25,17 @@ def _active(api: Api, namespace: str) -> tuple[str, str]:
     return next(((c["reason"], c["message"]) for c in conditions if c["type"] == "ScalingActive"), ("", ""))
 
 
+def _in_flight(port: int, namespace: str) -> float:
+    metadata = {"inferenceService": "s", "metric": "pagefleet_in_flight_requests", "target": "4"}
+    request = pb.GetMetricsRequest(scaledObjectRef=pb.ScaledObjectRef(namespace=namespace, scalerMetadata=metadata))
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = channel.unary_unary(
+            f"/{SERVICE}/GetMetrics", pb.GetMetricsRequest.SerializeToString, pb.GetMetricsResponse.FromString
+        )
+        answer: Any = call(request, timeout=5)
+    return float(sum(value.metricValueFloat for value in answer.metricValues))
+
+
 def _scale(api: Api, namespace: str, replicas: int) -> None:
     api.merge("inferenceservices", namespace, "s", {"spec": {"replicas": replicas}}, "scale")
 
@@ -27,7 +43,8 @@ def _scale(api: Api, namespace: str, replicas: int) -> None:
 def test_the_number_of_others_is_followed_with_drains_and_the_status_says_whose_it_is(
     api: Api, namespace: str, start: Start
 ) -> None:
-    operator = start().ready()
+    port = free_port()
+    operator = start(flags=("--namespace", namespace, "--keda-scaler", f"127.0.0.1:{port}")).ready()
     with Fleet(api, namespace) as fleet:
         api.create("inferenceservices", service(namespace, autoscaling={"mode": "External"}), strict=True)
         eventually(lambda: len(fleet.serving()) == 1, "one pod serves")
@@ -38,6 +55,7 @@ def test_the_number_of_others_is_followed_with_drains_and_the_status_says_whose_
         eventually(lambda: _active(api, namespace) == ("ExternallyScaled", words), "it is said who did")
         fleet.set_load(running=8, waiting=4)
         never(lambda: len(fleet.pods()) != 2, "the load moved a number that others set", 2)
+        assert _in_flight(port, namespace) == 24, "both pods as KEDA reads them"
         _scale(api, namespace, 1)
         eventually(lambda: len(fleet.serving()) == 1, "one of them leaves")
         never(lambda: len(fleet.pods()) != 2, "a busy pod was taken", 2)

@@ -1,0 +1,1 @@
+"""An external scaler for KEDA: the load of a service over gRPC."""
