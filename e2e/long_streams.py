@@ -10,7 +10,7 @@ from e2e.load import Load, LoadPlan
 from e2e.service import Service, pod_load, wait_for
 
 STREAMS = 200
-TOKENS = 24
+TOKENS = 40
 
 
 class Ridden(NamedTuple):

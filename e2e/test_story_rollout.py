@@ -17,15 +17,15 @@ from e2e.warm_up import until_every_pod_answers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 
-CLIENTS, TOKENS, LEAST = 8, 4, 200
+STEP_S = 0.25
+CLIENTS, TOKENS, LEAST = 16, 4, 200
 
 
 @pytest.fixture(scope="module")
 def service(place: BoxSite, kubectl: Kubectl) -> Service:
     service = Service(kubectl, "change")
-    engine = {"kvCache": {"size": "512Mi"}, "maxNumSeqs": 128}
-    drain = {"timeoutSeconds": 300}
-    kubectl.apply(manifests.text(manifests.service("change", engine=engine, replicas=2, drain=drain)))
+    engine = {"maxNumSeqs": 128}
+    kubectl.apply(manifests.text(manifests.paced("change", STEP_S, engine=engine, replicas=2)))
     service.wait_until_ready(2, 150)
     until_every_pod_answers(service, service.pods())
     return service
@@ -90,12 +90,12 @@ def test_a_change_that_answers_as_well_passes_its_trial(service: Service) -> Non
 
 
 def test_a_change_that_answers_worse_is_taken_back_and_says_by_how_much(service: Service) -> None:
-    """The new pod has a single seat and tiny steps: whoever comes second waits for the first."""
+    """The new pod has a single seat: whoever comes second waits for the first."""
     earlier = seats(service)
     before = {pod.name for pod in service.pods() if not pod.terminating}
     analysis = {"trafficPercent": 33, "holdSeconds": 60, "maxTTFTRegression": "0.5", "maxITLRegression": "4"}
     with under_load(service) as load, service.watch() as watch:
-        patch(service, engine={"maxNumSeqs": 1, "maxNumBatchedTokens": 16}, rollout={"analysis": analysis})
+        patch(service, engine={"maxNumSeqs": 1}, rollout={"analysis": analysis})
         stalled = watch.until(lambda body: (condition(body, "Stalled") or {}).get("reason") == "SLORegression", 150)
         words = (condition(stalled.body, "Stalled") or {})["message"]
         print(words)
