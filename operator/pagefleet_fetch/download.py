@@ -111,12 +111,15 @@ class Downloads:
 
     def _append(self, file: RemoteFile, digests: Digests) -> Digests:
         with self._source.read(file, digests.size_bytes) as stream:
+            if stream.offset not in {0, digests.size_bytes}:
+                raise Corrupt(f"{file.path}: asked for from byte {digests.size_bytes} on, it came from {stream.offset}")
             if stream.offset != digests.size_bytes:
                 self._meter.add(-digests.size_bytes)
                 digests = Digests(file)
             try:
                 with self._folder.part(file).open("ab" if digests.size_bytes else "wb") as out:
                     for chunk in stream.chunks:
+                        digests.check_room(file.path, chunk)
                         out.write(chunk)
                         digests.add(chunk)
                         self._meter.add(len(chunk))
@@ -124,15 +127,17 @@ class Downloads:
                             raise Interrupted
                     out.flush()
             except OSError as error:
-                raise self._on_disk(error) from error
+                raise on_disk(self._folder.target, error) from error
         if file.size_bytes is not None and digests.size_bytes < file.size_bytes:
             raise Unavailable(f"{file.path} ended after {digests.size_bytes} of {file.size_bytes} bytes")
         return digests
 
-    def _on_disk(self, error: OSError) -> FetchError:
-        if error.errno in _FULL:
-            return NoSpace(f"the disk under {self._folder.target} is full: {error}; use a larger volume")
-        return Unavailable(f"{self._folder.target} cannot be written: {error}")
+
+def on_disk(target: Path, error: OSError) -> FetchError:
+    """What an error of this machine's file system means for a fetch into `target`."""
+    if error.errno in _FULL:
+        return NoSpace(f"the disk under {target} is full: {error}; use a larger volume")
+    return Unavailable(f"{target} cannot be written: {error}")
 
 
 def _size_bytes(part: Path) -> int:

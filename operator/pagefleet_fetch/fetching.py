@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pagefleet_api import model_uri
-from pagefleet_fetch import listing
+from pagefleet_fetch import credentials, listing
 from pagefleet_fetch.collecting import Limit, make_room
-from pagefleet_fetch.download import Downloads, Patience
+from pagefleet_fetch.download import Downloads, Patience, on_disk
 from pagefleet_fetch.errors import NoSpace, Occupied, Unavailable, Unusable
 from pagefleet_fetch.folder import Folder, KeptFile, Record
 from pagefleet_fetch.hub import Hub
@@ -54,7 +54,13 @@ class Request:
 def fetch(request: Request) -> Record:
     """The model in `request.into`: at once when it is there, else downloaded. Raises FetchError."""
     source = source_of(request)
-    folder = Folder(request.into)
+    try:
+        return _fetched(request, source, Folder(request.into))
+    except OSError as error:
+        raise on_disk(request.into, error) from error
+
+
+def _fetched(request: Request, source: Source, folder: Folder) -> Record:
     with folder.locked():
         present = folder.present()
         if present is not None:
@@ -78,6 +84,7 @@ def source_of(request: Request) -> Source:
         uri = model_uri.parse(request.uri)
     except ValueError as error:
         raise Unusable(str(error)) from error
+    credentials.check(request.environment)
     if uri.scheme == "hf":
         return Hub(uri.rest, request.revision, request.environment)
     if uri.scheme in {"s3", "gs", "az"}:

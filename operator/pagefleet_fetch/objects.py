@@ -1,6 +1,7 @@
 """Object stores: S3 and what speaks like it, Google Cloud Storage, Azure Blob Storage. A prefix is a folder."""
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
@@ -19,6 +20,7 @@ _KEYS = {
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN",
 }
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3", "GOOGLE_BASE_URL", "AZURE_STORAGE_ENDPOINT")
+_ADDRESS = re.compile(r"https?://[^/\s]+")
 _RETRY: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
 
 
@@ -30,7 +32,11 @@ class Objects:
         plain = any(environment.get(name, "").startswith("http://") for name in _ENDPOINTS)
         options: Any = {"timeout": "120 seconds", "connect_timeout": "10 seconds", "allow_http": plain}
         folder = uri.rstrip("/") if file is None else uri.rpartition("/")[0]
-        self._store: ObjectStore = from_url(folder, client_options=options, retry_config=_RETRY)
+        _check_endpoints(environment)
+        try:
+            self._store: ObjectStore = from_url(folder, client_options=options, retry_config=_RETRY)
+        except (exceptions.BaseError, ValueError) as error:  # a key that is absent, or is none
+            raise self._denied(_first_line(error)) from error
 
     def listing(self) -> Listing:
         """The objects below the prefix, with size and ETag."""
@@ -80,6 +86,14 @@ class Objects:
     def _denied(self, words: str) -> Denied:
         way_out = f"put {_KEYS[self._scheme]} into the Secret that model.secretRef names"
         return Denied(f"{self._uri}: access denied ({words}); {way_out}")
+
+
+def _check_endpoints(environment: Mapping[str, str]) -> None:
+    """Raises Missing for one that is no address: the library ends the process over it."""
+    for name in _ENDPOINTS:
+        given = environment.get(name)
+        if given and not _ADDRESS.match(given):
+            raise Missing(f"{name} is {given!r}, which is no address; write http://HOST:PORT or https://HOST")
 
 
 def _remote(meta: Any) -> RemoteFile:

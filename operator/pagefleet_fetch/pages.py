@@ -87,5 +87,5 @@ def weight_files(index: bytes, what: str) -> list[str]:
     """The files that an index of weights names. Raises Unusable when it is not one."""
     try:
         return sorted({str(name) for name in json.loads(index)["weight_map"].values()})
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Unusable(f"{what} is not a safetensors index with a weight_map: {error!r}") from error

@@ -25,6 +25,12 @@ class Digests:
         self._sha256 = hashlib.sha256()
         self._git = hashlib.sha1(f"blob {file.size_bytes or 0}\0".encode(), usedforsecurity=False)
 
+    def check_room(self, what: str, chunk: bytes) -> None:
+        """Raises Corrupt for bytes beyond the published size: a server that never ends would fill the disk."""
+        size = self._file.size_bytes
+        if size is not None and self.size_bytes + len(chunk) > size:
+            raise Corrupt(f"{what}: more bytes arrive than the {size} that are published")
+
     def add(self, chunk: bytes) -> None:
         """The next bytes."""
         self.size_bytes += len(chunk)
@@ -60,8 +66,9 @@ def check_safetensors(path: Path, what: str) -> None:
         header = file.read(length)
     try:
         tensors = json.loads(header)
-        data = max((entry["data_offsets"][1] for name, entry in tensors.items() if name != "__metadata__"), default=0)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        ends = (int(entry["data_offsets"][1]) for name, entry in tensors.items() if name != "__metadata__")
+        data = max(ends, default=0)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise Unusable(f"{what} is no safetensors file: its header cannot be read: {error!r}") from error
     whole = _LENGTH_BYTES + length + data
     if whole != size:

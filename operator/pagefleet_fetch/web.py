@@ -9,16 +9,17 @@ from collections.abc import Iterator, Mapping
 from typing import IO
 from urllib.parse import urlsplit
 
-from pagefleet_fetch.errors import Denied, FetchError, Missing, Unavailable
+from pagefleet_fetch.errors import Corrupt, Denied, FetchError, Missing, Unavailable
 from pagefleet_fetch.sources import Stream
 
 _TIMEOUT_S = 30.0
 _CHUNK_BYTES = 1 << 20
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
+_NO_SUCH_RANGE = 416
 
 
 class Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects; credentials go along only where the host stays the same."""
+    """Follows redirects to http and https alone; credentials go along only where the host stays the same."""
 
     def redirect_request(
         self,
@@ -30,6 +31,8 @@ class Redirects(urllib.request.HTTPRedirectHandler):
         newurl: str,
     ) -> urllib.request.Request | None:
         """The next request, or None to give up."""
+        if urlsplit(newurl).scheme not in {"http", "https"}:
+            return None
         following = super().redirect_request(req, fp, code, msg, headers, newurl)
         if following is not None:
             following.method = req.get_method()
@@ -65,7 +68,7 @@ class Web:
             found = answer.headers.get("ETag")
             if etag is not None and found is not None and found != etag:
                 raise Unavailable(f"{url} changed while it was being fetched (ETag {etag} is now {found}); try again")
-            yield Stream(_start(answer), self._chunks(url, answer))
+            yield Stream(_start(url, answer), self._chunks(url, answer))
 
     @contextlib.contextmanager
     def _open(self, url: str, headers: Mapping[str, str], method: str) -> Iterator[http.client.HTTPResponse]:
@@ -99,15 +102,22 @@ def refusal(status: int, url: str, way_out: str, retry_after: str | None = None)
     if status in _BUSY:
         after_s = float(retry_after) if retry_after and retry_after.isdecimal() else None
         return Unavailable(f"{url} answered HTTP {status}", after_s)
+    if status == _NO_SUCH_RANGE:
+        return Corrupt(f"{url} is shorter than what came of it before")
     return Missing(f"{url} answered HTTP {status}: check the URI and the revision")
 
 
-def _start(answer: http.client.HTTPResponse) -> int:
-    """Where the answer's bytes begin. Source: RFC 9110, 14.4 (`Content-Range: bytes 5-9/10`)."""
+def _start(url: str, answer: http.client.HTTPResponse) -> int:
+    """Where the answer's bytes begin. Source: RFC 9110, 14.4 (`Content-Range: bytes 5-9/10`).
+
+    Raises Corrupt for a part that does not say which.
+    """
     if answer.status != 206:
         return 0
     first = answer.headers.get("Content-Range", "").removeprefix("bytes ").partition("-")[0]
-    return int(first) if first.isdecimal() else 0
+    if not first.isdecimal():
+        raise Corrupt(f"{url} answered with a part of the file that does not say which (no Content-Range)")
+    return int(first)
 
 
 def _words(error: BaseException) -> str:

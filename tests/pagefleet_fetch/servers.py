@@ -20,11 +20,12 @@ LARGE = (".safetensors", ".bin", ".gguf")
 
 @dataclass(frozen=True)
 class Fault:
-    """What becomes of one request for a file: a status, bytes cut off, or bytes changed."""
+    """What becomes of one request for a file: a status, bytes cut off, bytes changed, or more of them."""
 
     status: int | None = None
     cut_after: int | None = None
     flip_first_byte: bool = False
+    longer_by: int = 0
     wait: threading.Event | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
 
@@ -92,6 +93,7 @@ class Handler(BaseHTTPRequestHandler):
         start = int(asked.removeprefix("bytes=").rstrip("-")) if asked else 0
         body = content[start:]
         body = bytes([body[0] ^ 1]) + body[1:] if fault.flip_first_byte else body
+        body += bytes(fault.longer_by)
         self.send_response(206 if asked else 200)
         for header, value in headers.items():
             self.send_header(header, value)

@@ -172,6 +172,32 @@ def test_a_model_that_is_broken_at_its_source_is_refused(rig: Rig) -> None:
         fetch(rig.request())
 
 
+@pytest.mark.parametrize(
+    "header", [b"[" * 100_000, b'{"a": {"data_offsets": [0, "x"]}}', b'{"a": {"data_offsets": [0]}}']
+)
+def test_a_header_that_is_none_is_refused(rig: Rig, header: bytes) -> None:
+    rig.front.files[SHARD] = rig.store.files[SHARD] = len(header).to_bytes(8, "little") + header
+    with pytest.raises(Unusable, match=f"{SHARD} is no safetensors file: its header cannot be read"):
+        fetch(rig.request())
+
+
+@pytest.mark.parametrize("uri", ["hf://org/name", "http://127.0.0.1:1/name"])
+@pytest.mark.parametrize("name", ["HF_TOKEN", "HTTP_AUTHORIZATION", "AWS_SECRET_ACCESS_KEY"])
+def test_a_credential_with_a_line_break_is_named_and_never_told(rig: Rig, uri: str, name: str) -> None:
+    with pytest.raises(Denied, match=f"{name} holds a line break") as caught:
+        fetch(rig.request(uri=uri, environment={"HF_ENDPOINT": rig.front.address, name: "hidden\n"}))
+    assert "hidden" not in str(caught.value)
+    assert not rig.front.asked
+
+
+@pytest.mark.parametrize("place", ["a-file/name", "a-link"])
+def test_a_place_that_cannot_be_written_is_named(rig: Rig, tmp_path: Path, place: str) -> None:
+    (tmp_path / "a-file").write_text("")
+    (tmp_path / "a-link").symlink_to(tmp_path / "a-file" / "x")
+    with pytest.raises(Unavailable, match=f"{place} cannot be written"):
+        fetch(rig.request(into=tmp_path / place))
+
+
 def test_an_index_that_names_a_file_which_is_not_there_is_refused(rig: Rig) -> None:
     del rig.front.files[SHARD]
     with pytest.raises(Unusable, match=f"names {SHARD}, which the source does not have"):

@@ -10,7 +10,7 @@ from moto.server import ThreadedMotoServer
 from obstore.store import S3Store
 
 from pagefleet_fetch.download import Patience
-from pagefleet_fetch.errors import Denied, Missing, Unavailable
+from pagefleet_fetch.errors import Denied, FetchError, Missing, Unavailable
 from pagefleet_fetch.fetching import Request, fetch, source_of
 from pagefleet_fetch.folder import Folder
 from tests.pagefleet_fetch.models import MODEL, REPOSITORY, SHARDS, contents
@@ -122,3 +122,17 @@ def test_a_wrong_key_is_denied_with_the_names_of_the_keys(environment: dict[str,
             fetch(request(tmp_path / "name", environment))
     finally:
         need_keys(b"inf")
+
+
+@pytest.mark.parametrize(
+    ("uri", "more", "words"),
+    [
+        ("s3://models/a", {"AWS_ENDPOINT_URL": "nonsense"}, "AWS_ENDPOINT_URL is 'nonsense', which is no address"),
+        ("az://models/a", {}, "put AZURE_STORAGE_ACCOUNT_NAME"),
+    ],
+)
+def test_what_the_store_cannot_be_opened_with_is_named(
+    environment: dict[str, str], tmp_path: Path, uri: str, more: dict[str, str], words: str
+) -> None:
+    with pytest.raises(FetchError, match=words):
+        fetch(request(tmp_path / "name", {**environment, **more}, uri))

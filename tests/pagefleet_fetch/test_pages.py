@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pagefleet_fetch.download import Patience
-from pagefleet_fetch.errors import Missing, Unavailable, Unusable
+from pagefleet_fetch.errors import Corrupt, Missing, Unavailable, Unusable
 from pagefleet_fetch.fetching import Request, fetch
 from tests.pagefleet_fetch.models import MODEL, REPOSITORY, contents, safetensors
 from tests.pagefleet_fetch.servers import Fault, Served, serving
@@ -60,3 +60,29 @@ def test_a_folder_of_the_machine_is_copied(tmp_path: Path) -> None:
 def test_what_is_mounted_is_not_downloaded(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match="is not downloaded: pvc://"):
         fetch(Request(uri="pvc://claim/path", into=tmp_path / "a"))
+
+
+def test_bytes_beyond_the_published_size_are_not_kept(tmp_path: Path) -> None:
+    faults = {"small.gguf": [Fault(longer_by=5_000_000)] * 2}
+    with (
+        serving(Served({"small.gguf": b"GGUF" * 1000}, faults=faults)) as served,
+        pytest.raises(Corrupt, match="more bytes arrive than the 4000 that are published"),
+    ):
+        fetch(Request(uri=f"{served.address}/small.gguf", into=tmp_path / "name", patience=QUICK))
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) == 0
+
+
+@pytest.mark.parametrize("odd", [Fault(status=416), Fault(status=206)], ids=["no such range", "a part without a place"])
+def test_a_part_that_cannot_be_gone_on_with_begins_again(tmp_path: Path, odd: Fault) -> None:
+    faults = {"small.gguf": [Fault(cut_after=1000), odd]}
+    with serving(Served({"small.gguf": b"GGUF" * 1000}, faults=faults)) as served:
+        fetch(Request(uri=f"{served.address}/small.gguf", into=tmp_path / "name", patience=Patience(3, 0.001)))
+        assert served.offsets("small.gguf") == [0, 1000, 0]
+    assert contents(tmp_path / "name") == {"small.gguf": b"GGUF" * 1000}
+
+
+@pytest.mark.parametrize("address", ["ftp://127.0.0.1:1/x", "file:///etc/passwd"])
+def test_redirects_lead_to_web_servers_alone(tmp_path: Path, address: str) -> None:
+    faults = {"small.gguf": [Fault(status=302, headers={"Location": address})]}
+    with serving(Served({"small.gguf": b"GGUF"}, faults=faults)) as served, pytest.raises(Missing, match="HTTP 302"):
+        fetch(Request(uri=f"{served.address}/small.gguf", into=tmp_path / "name", patience=QUICK))
