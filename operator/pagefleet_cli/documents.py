@@ -39,6 +39,9 @@ def read_documents(file: str, completed: Completed = dict) -> list[Document]:
         kind, version = body.get("kind"), body.get("apiVersion")
         if kind != labels.KIND:
             continue
+        if not isinstance(body.get("metadata") or {}, Mapping):
+            problems.append(f"{file}: {kind}: metadata must be an object with name and maybe namespace")
+            continue
         name = f"{file}: {kind} {(body.get('metadata') or {}).get('name', '(without a name)')}"
         if version != labels.API_VERSION:
             problems.append(f"{name}: apiVersion is {version!r}; this program reads {labels.API_VERSION}")
@@ -62,12 +65,14 @@ def _parsed(file: str) -> list[Any]:
         return list(yaml.safe_load_all(text))
     except OSError as error:
         raise InputWrong(f"{file}: {error.strerror}; give a YAML file with an {labels.KIND}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: no UTF-8, a date such as 2024-99-99, a number too long
         raise InputWrong(f"{file}: this is no YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise InputWrong(f"{file}: it is nested deeper than any Kubernetes object") from error
 
 
-def _objects(file: str, documents: list[Any]) -> Iterator[Mapping[str, Any]]:
-    """Objects, those inside of Lists too."""
+def _objects(file: str, documents: list[Any], *, listed: bool = False) -> Iterator[Mapping[str, Any]]:
+    """Objects, those inside of Lists too; a List in a List is none that Kubernetes knows."""
     for document in documents:
         if document is None:
             continue
@@ -76,8 +81,8 @@ def _objects(file: str, documents: list[Any]) -> Iterator[Mapping[str, Any]]:
                 f"{file}: {str(document)[:40]!r} is no Kubernetes object; write apiVersion, kind, metadata"
             )
         items = document.get("items")
-        if str(document.get("kind", "")).endswith("List") and isinstance(items, list):
-            yield from _objects(file, items)
+        if not listed and str(document.get("kind", "")).endswith("List") and isinstance(items, list):
+            yield from _objects(file, items, listed=True)
         else:
             yield document
 
@@ -87,4 +92,8 @@ def _complete(body: Mapping[str, Any]) -> dict[str, Any]:
     given = body.get("metadata") or {}
     if not given.get("name"):
         raise InvalidService("metadata.name is absent; give the service a name")
-    return {**body, "metadata": {"namespace": "default", "uid": "", **given}}
+    meta = {"uid": "", **given, "namespace": given.get("namespace") or "default"}
+    for field in ("name", "namespace"):
+        if not isinstance(meta[field], str):
+            raise InvalidService(f"metadata.{field} is {meta[field]!r}, no text; put it in quotes")
+    return {**body, "metadata": meta}

@@ -9,12 +9,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from pagefleet_cli.errors import InputWrong
 from pagefleet_cli.simulation.values import FIRST_MOMENT, Request, Trace
 
 STDIN = "-"
+
+
+_MOST_TOKENS = 16_777_216
+"""As the resource's maxModelLen."""
+_MOST_S = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
+_LONGEST_DAYS = 400
+_MOST_REQUESTS = 50_000_000
+"""What is played in less than an hour, and held in memory."""
 
 
 class Means(NamedTuple):
@@ -45,6 +53,15 @@ LAYOUTS = (
 """https://github.com/Azure/AzurePublicDataset, https://github.com/HPMLL/BurstGPT."""
 
 
+class _Lines(Protocol):
+    """What `csv.reader` gives."""
+
+    line_num: int
+
+    def __iter__(self) -> Iterator[list[str]]: ...
+    def __next__(self) -> list[str]: ...
+
+
 class _Row(NamedTuple):
     line: int
     fields: Mapping[str, Any]
@@ -67,6 +84,13 @@ def read_trace(file: str, means: Means, draw: Callable[[], float]) -> Trace:
 
 def _from_csv(file: str, text: str) -> Trace:
     lines = csv.reader(io.StringIO(text))
+    try:
+        return _from_lines(file, lines)
+    except csv.Error as error:
+        raise InputWrong(f"{file}: line {lines.line_num}: this is no CSV: {error}") from error
+
+
+def _from_lines(file: str, lines: "_Lines") -> Trace:
     columns = [name.strip() for name in next(lines, [])]
     layout = next((layout for layout in LAYOUTS if {layout.arrival, layout.prompt, layout.output} <= {*columns}), None)
     if layout is None:
@@ -88,7 +112,7 @@ def _text(file: str) -> str:
 def _json_or_none(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -111,25 +135,33 @@ def _from_rows(file: str, layout: Layout, rows: Iterable[_Row]) -> Trace:
     began = datetime.fromtimestamp(first_s, UTC) if layout.dates else FIRST_MOMENT
     if layout.from_first:
         found = [request._replace(arrival_s=request.arrival_s - first_s) for request in found]
+    _check_length(file, found[-1].arrival_s)
     return Trace(tuple(found), began)
+
+
+def _check_length(file: str, length_s: float) -> None:
+    if length_s > _LONGEST_DAYS * 86_400:
+        days = length_s / 86_400
+        raise InputWrong(f"{file}: it is {days:.0f} days long; {_LONGEST_DAYS} are the most, so give a part of it")
 
 
 def _request(file: str, layout: Layout, row: _Row) -> Request:
     """An answer of no tokens, as public traces have for failed requests, counts as one token."""
     read = _seconds_of_date if layout.dates else float
-    arrival_s = _field(file, row, layout.arrival, read, 0.0, "seconds from 0 on, for example 12.5")
-    prompt = _field(file, row, layout.prompt, int, 0, "a whole number from 0 on")
-    output = _field(file, row, layout.output, int, 0, "a whole number from 0 on")
+    arrival_s = _field(file, row, layout.arrival, read, _MOST_S, "seconds from 0 on, for example 12.5")
+    tokens = f"a whole number from 0 to {_MOST_TOKENS}"
+    prompt = _field(file, row, layout.prompt, int, _MOST_TOKENS, tokens)
+    output = _field(file, row, layout.output, int, _MOST_TOKENS, tokens)
     return Request(arrival_s, max(prompt, 1), max(output, 1))
 
 
-def _field(file: str, row: _Row, column: str, read: Callable[[Any], Any], least: float, wanted: str) -> Any:
+def _field(file: str, row: _Row, column: str, read: Callable[[Any], Any], most: float, wanted: str) -> Any:
     given = row.fields.get(column)
     try:
         value = read(given)
-        if not least <= value < math.inf:
+        if not 0 <= value <= most:
             raise ValueError
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         said = "is absent" if given is None else f"is {str(given)[:40]!r}"
         raise InputWrong(f"{file}: line {row.line}: {column} {said}; it takes {wanted}") from error
     return value
@@ -143,6 +175,9 @@ def _seconds_of_date(text: str) -> float:
 def _from_prometheus(file: str, text: str, means: Means, draw: Callable[[], float]) -> Trace:
     points = _rates(file, _json_or_none(text))
     began_s = points[0][0]
+    _check_length(file, points[-1][0] - began_s)
+    if sum(rate * (until_s - since_s) for (since_s, rate), (until_s, _) in pairwise(points)) > _MOST_REQUESTS:
+        raise InputWrong(f"{file}: these are more than {_MOST_REQUESTS} requests; query a shorter range")
     arrivals: list[Request] = []
     for (since_s, rate_per_s), (until_s, _) in pairwise(points):
         arrivals += [Request(when_s - began_s, *means) for when_s in _poisson(since_s, until_s, rate_per_s, draw)]
@@ -157,8 +192,11 @@ def _rates(file: str, document: Any) -> list[tuple[float, float]]:
         sums: dict[float, float] = {}
         for series in document["data"]["result"]:
             for when_s, value in series["values"]:
-                sums[float(when_s)] = sums.get(float(when_s), 0.0) + _rate(value)
-    except (KeyError, TypeError, ValueError) as error:
+                moment_s = float(when_s)
+                if not 0 <= moment_s <= _MOST_S:
+                    raise ValueError
+                sums[moment_s] = sums.get(moment_s, 0.0) + _rate(value)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputWrong(
             f"{file}: this is neither JSONL nor the answer of Prometheus's /api/v1/query_range "
             f"(data.result[].values[] of a time and a number)"

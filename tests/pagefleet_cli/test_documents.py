@@ -21,6 +21,22 @@ def refusal(tmp_path: Path, text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"{GOOD}when: 2024-99-99\n", "this is no YAML: month must be in 1..12"),
+        ("a: " + "[" * 1000 + "]" * 1000, "nested deeper than any Kubernetes object"),
+        ("&a\nkind: List\nitems: [*a]\n", "no InferenceService of"),
+        (GOOD.replace("{name: a}", "[a]"), "InferenceService: metadata must be an object"),
+        (GOOD.replace("{name: a}", "{name: 5}"), "metadata.name is 5, no text; put it in quotes"),
+        (GOOD.replace("{name: a}", "{name: a, namespace: [b]}"), "metadata.namespace is ['b'], no text"),
+    ],
+)
+def test_what_is_no_object_is_told_in_a_line(tmp_path: Path, text: str, words: str) -> None:
+    (told,) = refusal(tmp_path, text)
+    assert words in told
+
+
+@pytest.mark.parametrize(
     ("spec", "line"),
     [
         ("{model: {uri: pkg://m}, engine: {maxModelLenn: 4096}}",

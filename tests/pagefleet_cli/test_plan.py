@@ -199,3 +199,12 @@ def test_a_wrong_option_is_named(pagefleet: Shell, service: Path, arguments: lis
     said = pagefleet("plan", service, *arguments)
     assert said.code == 2
     assert words in said.err
+
+
+@pytest.mark.parametrize("index", ['{"weight_map": ["a"]}', '{"weight_map": {"a": ["x"]}}', "[" * 100_000])
+def test_an_index_that_is_none_is_told_in_a_line(pagefleet: Shell, service: Path, model: Path, index: str) -> None:
+    (model / "model.safetensors.index.json").write_text(index)
+    said = pagefleet("plan", service)
+    assert said.code == 2
+    assert said.err.startswith(f"{model}")
+    assert len(said.err.splitlines()) == 1

@@ -1,6 +1,7 @@
 import io
 import itertools
 import json
+import math
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -104,3 +105,34 @@ def test_a_file_that_is_not_there_or_no_text(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\xff")
     with pytest.raises(InputWrong, match="this is no text"):
         read_trace(str(tmp_path / "binary"), Means(), lambda: 0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('arrival_s,prompt_tokens,output_tokens\n"' + "1" * 200_000 + '",1,1\n', "this is no CSV: field larger"),
+        ("arrival_s,prompt_tokens,output_tokens\n0,1,1\n1e9,1,1\n", "11574 days long; 400 are the most"),
+        ("arrival_s,prompt_tokens,output_tokens\n0,1," + "9" * 400, "output_tokens is '999"),
+        ('{"arrival_s": 1, "prompt_tokens": Infinity, "output_tokens": 1}', "prompt_tokens is 'inf'"),
+        ('{"arrival_s": ' + "9" * 400 + ', "prompt_tokens": 1, "output_tokens": 1}', "arrival_s is '999"),
+        ('{"arrival_s": ' + "[" * 100_000 + "}", "this is neither JSONL nor the answer"),
+    ],
+)
+def test_numbers_and_texts_beyond_all_measure_are_told_in_a_line(file: Path, text: str, words: str) -> None:
+    with pytest.raises(InputWrong) as caught:
+        read(file, text)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([[0, "1e12"], [60, "1"]], "more than 50000000 requests"),
+        ([[0, "1"], [1e11, "1"]], "days long"),
+        ([[math.nan, "1"], [60, "1"]], "neither JSONL nor the answer"),
+        ([[-1e12, "1"], [60, "1"]], "neither JSONL nor the answer"),
+    ],
+)
+def test_a_range_that_could_not_be_played_is_refused(file: Path, values: list[object], words: str) -> None:
+    with pytest.raises(InputWrong, match=words):
+        read(file, json.dumps({"data": {"resultType": "matrix", "result": [{"metric": {}, "values": values}]}}))

@@ -51,7 +51,7 @@ Seed = Annotated[int, typer.Option("--seed", help="Of chance; equal seeds give e
 KvTokens = Annotated[int | None, typer.Option(min=1, help="Tokens that a pod's KV cache holds.")]
 Start = Annotated[float | None, typer.Option(min=0, help="Median seconds until a pod is ready.")]
 SlowStart = Annotated[float | None, typer.Option(min=0, help="Seconds until 95 of 100 pods are ready.")]
-Initial = Annotated[int | None, typer.Option(min=1, help="Ready pods at the beginning.")]
+Initial = Annotated[int | None, typer.Option(min=1, max=10_000, help="Ready pods at the beginning.")]
 Balance = Annotated[BalancingOption, typer.Option(help="Which ready pod gets a request.")]
 Gpus = Annotated[int | None, typer.Option(min=1, help="For GPU hours; a pod without GPUs counts as one.")]
 Price = Annotated[float | None, typer.Option(min=0, help="Of a GPU hour, for the cost.")]

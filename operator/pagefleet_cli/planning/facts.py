@@ -60,6 +60,8 @@ def _read(config: Path, folder: Path | None, index: Path | None) -> ModelFacts:
 def _tensors(folder: Path) -> Sequence[weights.Tensor] | None:
     """Of every safetensors file of a folder; None when one of them is missing."""
     listed = _json(folder / INDEX_FILE).get("weight_map", {}) if (folder / INDEX_FILE).is_file() else {}
+    if not isinstance(listed, dict) or not all(isinstance(name, str) for name in listed.values()):
+        raise InputWrong(f"{folder / INDEX_FILE}: weight_map must say a file's name for each tensor; download it again")
     names = sorted(set(listed.values())) or sorted(path.name for path in folder.glob("*.safetensors"))
     if not names or not all((folder / name).is_file() for name in names):
         return None
@@ -79,7 +81,7 @@ def _json(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_bytes())
     except OSError as error:
         raise InputWrong(f"{path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputWrong(f"{path}: this is no JSON: {error}") from error
     if not isinstance(found, dict):
         raise InputWrong(f"{path}: a JSON object is needed, this is a {type(found).__name__}")
