@@ -8,7 +8,7 @@ from pagefleet_api import runtime_rules
 from pagefleet_api.custom_engine import Argument, CustomEngine
 from pagefleet_api.gpus import Device, Parallelism
 from pagefleet_api.runtimes import Runtime
-from pagefleet_api.schema import Model, Name, SecretName, Text, Within, rules
+from pagefleet_api.schema import Model, Name, ObjectName, SecretName, Text, Within, rules
 
 _SHORT: dict[str, JsonValue] = {"maxLength": 16}
 """For the API server, which bounds the cost of a rule by the longest that a value may be, not by its choices."""
@@ -41,7 +41,7 @@ class KvCache(Model):
 class KeyRef(Model):
     """One key of a ConfigMap in the service's namespace."""
 
-    name: Name = Field(description="Name of the ConfigMap.")
+    name: ObjectName = Field(description="Name of the ConfigMap.")
     key: Name = Field(description="Key whose value is the template.")
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from pagefleet_api import model_uri
-from pagefleet_api.schema import Model, Name, SecretName, Text, Within, rules
+from pagefleet_api.schema import Model, ObjectName, SecretName, Text, Within, rules
 
 CacheLimit = Annotated[Text, Within("model.cache.limit", least="1Mi")]
 
@@ -61,7 +61,7 @@ class ModelCache(Model):
         "PersistentVolumeClaim before any pod starts, and pods of every service here with that model and claim mount "
         "it. Default: None.",
     )
-    pvc: Name | None = Field(
+    pvc: ObjectName | None = Field(
         None,
         description="The PersistentVolumeClaim, in the service's namespace; ReadWriteMany where pods run on several "
         "nodes.",

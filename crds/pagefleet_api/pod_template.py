@@ -83,9 +83,13 @@ _NEVER_REPLACED = ("containers", "initContainers", "volumes")
 _NEVER_REPLACED_IN_ENGINE = ("env", "volumeMounts")
 
 
+_LEVELS = 32
+_TOO_DEEP = f"it is nested more than {_LEVELS} levels deep, which no pod is; leave the inner ones out"
+
+
 def checked(overlay: dict[str, Any]) -> dict[str, Any]:
     """`overlay` as it is; ValueError with its first fault, which names the field and the way out."""
-    fault = next(_faults(overlay), None)
+    fault = _TOO_DEEP if _is_deeper(overlay, _LEVELS) else next(_faults(overlay), None)
     if fault is not None:
         raise ValueError(fault)
     return overlay
@@ -96,6 +100,13 @@ PodTemplate = Annotated[
     AfterValidator(checked),
     WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
 ]
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, Mapping | list):
+        return False
+    parts = value.values() if isinstance(value, Mapping) else value
+    return levels == 0 or any(_is_deeper(part, levels - 1) for part in parts)
 
 
 def _faults(overlay: Overlay) -> Iterator[str]:
@@ -126,15 +137,17 @@ def _form(value: Any, shape: Shape, path: str) -> Iterator[str]:
 def _directives(value: Overlay, path: str) -> Iterator[str]:
     where = path or "the template"
     for name in value:
-        if name.startswith("$") and name not in {DIRECTIVE, RETAIN}:
+        if not isinstance(name, str):
+            yield f"{where}: {name!r} is no name of a field; put it in quotes"
+        elif name.startswith("$") and name not in {DIRECTIVE, RETAIN}:
             yield f"{where}: {name} is not supported; use {DIRECTIVE} or {RETAIN}"
-    if value.get(DIRECTIVE, REPLACE) not in {REPLACE, DELETE}:
+    if value.get(DIRECTIVE, REPLACE) not in (REPLACE, DELETE):  # no set: it may be anything
         yield f"{where}: {DIRECTIVE}: {value[DIRECTIVE]} is none; use {REPLACE} or {DELETE}"
     kept = value.get(RETAIN, list(value))
     if not isinstance(kept, list):
         yield f"{where}: {RETAIN} must be a list of names"
     else:
-        lost = [name for name, part in value.items() if not name.startswith("$") and part is not None]
+        lost = [name for name, part in value.items() if not str(name).startswith("$") and part is not None]
         yield from (f"{where}: {name} is set and not in {RETAIN}; add it there" for name in lost if name not in kept)
 
 

@@ -99,19 +99,23 @@ class Within:
 
 Seconds = Annotated[int, Field(ge=0, le=86_400)]
 Name = Annotated[str, Field(min_length=1, max_length=253)]
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+ObjectName = Annotated[Name, Field(pattern=rf"^{_LABEL}(\.{_LABEL})*$")]
+"""Of a Secret, ConfigMap or claim, as the API server takes it (RFC 1123 subdomain)."""
 
 
 class SecretName(Model):
     """A Secret in the service's namespace."""
 
-    name: Name = Field(description="Name of the Secret.")
+    name: ObjectName = Field(description="Name of the Secret.")
 
 
 AUTO = "Auto"
+_SHARE = r"^(Auto|[0-9]{1,4}|([0-9]|[1-9][0-9]|100)%)$"
 Share = Annotated[
     str,
     BeforeValidator(lambda value: str(value) if isinstance(value, int) else value),
-    Field(pattern=r"^(Auto|[0-9]{1,4}|([0-9]|[1-9][0-9]|100)%)$"),
-    WithJsonSchema({**_INT_OR_STRING, "pattern": r"^(Auto|[0-9]{1,4}|([0-9]|[1-9][0-9]|100)%)$"}),
+    Field(pattern=_SHARE),
+    WithJsonSchema({**_INT_OR_STRING, "pattern": _SHARE, "minimum": 0, "maximum": 9999}),
 ]
 """A number of pods, a percentage, or Auto."""

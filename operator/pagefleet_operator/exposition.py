@@ -11,6 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pagefleet_operator.histogram import Histogram as Histogram
 
+MOST = 2.0**53
+"""Sums of such numbers stay finite, and floats count in ones up to here."""
+_WANTED_LIMIT, _LINE_LIMIT = 256 * 1024, 4096
 _BUCKET, _SUM, _COUNT, _BOUND = "_bucket", "_sum", "_count", "le"
 
 
@@ -62,9 +65,10 @@ class Exposition:
 
 
 def parse(text: str, names: Collection[str] | None = None) -> Exposition:
-    """Read an exposition. Values that are not finite are left out.
+    """Read an exposition. Values that are not finite, or are larger than anything counts up to, are left out.
 
-    names: read only series whose name begins with one of these; a whole text takes many times as long.
+    names: read only series whose name begins with one of these; a whole text takes many times as long. Of those there
+    may be 256 KiB in lines of at most 4 KiB: many times what an engine tells, and what is read in part of a second.
 
     Raises BrokenExposition.
     """
@@ -73,7 +77,7 @@ def parse(text: str, names: Collection[str] | None = None) -> Exposition:
     try:
         for family in text_string_to_metric_families("\n".join(_sample_lines(text, wanted))):
             for one in family.samples:
-                if math.isfinite(one.value):
+                if abs(one.value) <= MOST:
                     samples.setdefault(one.name, []).append(Series(one.labels, float(one.value)))
     except (ValueError, IndexError) as error:
         raise BrokenExposition(str(error) or "not an exposition") from error
@@ -82,9 +86,13 @@ def parse(text: str, names: Collection[str] | None = None) -> Exposition:
 
 def _sample_lines(text: str, wanted: tuple[str, ...] | None) -> Iterable[str]:
     """Lines with values. Without the comments each series keeps its name; with them the parser renames counters."""
+    size = 0
     for line in text.split("\n"):
         line = line.strip()
         if line and not line.startswith("#") and (wanted is None or line.startswith(wanted)):
+            size += len(line)
+            if wanted is not None and (len(line) > _LINE_LIMIT or size > _WANTED_LIMIT):
+                raise BrokenExposition(f"more than {_WANTED_LIMIT} characters, or than {_LINE_LIMIT} in one line")
             yield line
 
 

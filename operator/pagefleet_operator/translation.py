@@ -1,11 +1,10 @@
 """What an engine that is not ours says in its own words, in ours (pure). An absent name is a missing number."""
 
-import math
 from collections.abc import Sequence
 
 from pagefleet_api.load import Load
 from pagefleet_api.runtimes import MetricNames, Series, Sum
-from pagefleet_operator.exposition import Exposition
+from pagefleet_operator.exposition import MOST, Exposition
 from pagefleet_operator.histogram import Histogram
 from pagefleet_operator.latencies import Latencies
 
@@ -80,9 +79,8 @@ def _number(text: str) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
+    return value if abs(value) <= MOST else None
 
 
 def _whole(value: float | None) -> int | None:
-    """Sums of what each is finite may be infinite."""
-    return None if value is None or math.isinf(value) else round(value)
+    return None if value is None else round(value)

@@ -20,6 +20,13 @@ def _spec(**fields: Any) -> dict[str, Any]:
     return {"spec": fields}
 
 
+def _nested(levels: int) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for _ in range(levels):
+        result = {"a": result}
+    return result
+
+
 @pytest.mark.parametrize(
     "template",
     [
@@ -39,6 +46,11 @@ def test_what_does_not_touch_the_operators_own_is_kept_as_it_is(template: Any) -
     ("template", "words"),
     [
         ([], "spec.podTemplate"),
+        (_spec(volumes=[{"name": {}}]), "spec.volumes[0].name must be a plain value"),
+        (_spec(containers=[{"name": ["engine"]}]), "spec.containers[0].name must be a plain value"),
+        (_spec(affinity={"$patch": ["replace"]}), "spec.affinity: $patch: ['replace'] is none"),
+        (_spec(affinity={5: "x"}), "spec.affinity: 5 is no name of a field"),
+        (_spec(affinity=_nested(900)), "more than 32 levels deep"),
         ({"status": {}}, "status cannot be set: a pod template has metadata and spec"),
         ({"spec": []}, "spec must be an object"),
         ({"metadata": {"name": "x"}}, "metadata.name cannot be set"),

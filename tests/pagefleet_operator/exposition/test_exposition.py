@@ -29,6 +29,20 @@ x:ttft_seconds_sum{engine="1"} 0.5
 """
 
 
+@pytest.mark.parametrize(
+    "text",
+    ['x:a{b="' + "c" * 5000 + '"} 1', "".join(f'x:a{{b="{number}"}} 1\n' for number in range(40_000))],
+    ids=["one long line", "a flood of series"],
+)
+def test_a_text_that_takes_long_to_read_is_refused_at_once(text: str) -> None:
+    with pytest.raises(BrokenExposition, match="more than 262144 characters, or than 4096 in one line"):
+        parse(text, ["x:"])
+
+
+def test_numbers_that_nothing_counts_up_to_are_left_out() -> None:
+    assert parse("x:a 1e308\nx:b -1e300\nx:c 9007199254740992").samples.keys() == {"x:c"}
+
+
 def test_series_are_found_by_name_and_labels() -> None:
     found = parse(TEXT)
     assert found.total("x:waiting") == 5
