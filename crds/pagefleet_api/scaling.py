@@ -156,6 +156,13 @@ def _leaves_to_others(fields: tuple[str, ...]) -> tuple[str, str]:
     return f"{_OURS} || !({given})", _FOREIGN
 
 
+_BOUNDS_CROSS = "autoscaling.minReplicas must not be above autoscaling.maxReplicas"
+_NO_ZERO = "autoscaling.minReplicas: 0 is not available in this version; use 1 or more"
+_SCHEDULE_ABOVE = "autoscaling.schedules: minReplicas and maxReplicas must not be above autoscaling.maxReplicas"
+_TWICE = "autoscaling.metrics: a type may be there once; leave the other out"
+"""The API server says so of any list with keys."""
+
+
 class Autoscaling(Model):
     """Replicas that follow the load; absent means fixed replicas."""
 
@@ -180,17 +187,17 @@ class Autoscaling(Model):
             ),
             (
                 "!has(self.maxReplicas) || (has(self.minReplicas) ? self.minReplicas : 1) <= self.maxReplicas",
-                "autoscaling.minReplicas must not be above autoscaling.maxReplicas",
+                _BOUNDS_CROSS,
             ),
             (
                 "!has(self.minReplicas) || self.minReplicas >= 1",
-                "autoscaling.minReplicas: 0 is not available in this version; use 1 or more",
+                _NO_ZERO,
             ),
             (
                 "!has(self.schedules) || !has(self.maxReplicas) || self.schedules.all(schedule, "
                 "(!has(schedule.minReplicas) || schedule.minReplicas <= self.maxReplicas) "
                 "&& (!has(schedule.maxReplicas) || schedule.maxReplicas <= self.maxReplicas))",
-                "autoscaling.schedules: minReplicas and maxReplicas must not be above autoscaling.maxReplicas",
+                _SCHEDULE_ABOVE,
             ),
         )
     )
@@ -246,4 +253,21 @@ class Autoscaling(Model):
             raise ValueError(_FOREIGN)
         if not self.external and self.max_replicas is None:
             raise ValueError("maxReplicas is required unless mode is External; give the most replicas")
+        return self
+
+    @model_validator(mode="after")
+    def _bounds_agree(self) -> Self:
+        """What the API server refuses, for those who read files."""
+        most = self.max_replicas
+        if self.min_replicas < 1:
+            raise ValueError(_NO_ZERO)
+        if len({metric.type for metric in self.metrics}) < len(self.metrics):
+            raise ValueError(_TWICE)
+        if most is None:
+            return self
+        if self.min_replicas > most:
+            raise ValueError(f"{_BOUNDS_CROSS}: {self.min_replicas} is above {most}")
+        numbers = (number for each in self.schedules for number in (each.min_replicas, each.max_replicas))
+        if any(number is not None and number > most for number in numbers):
+            raise ValueError(_SCHEDULE_ABOVE)
         return self

@@ -1,9 +1,9 @@
 """`spec.autoscaling.schedules` as types: bounds that hold on some days, between two times of a time zone."""
 
-from typing import Annotated
+from typing import Annotated, Self
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from pagefleet_api.schema import Model, rules
 
@@ -29,6 +29,10 @@ TimeZone = Annotated[
 Days = Annotated[str, Field(pattern=f"^{_DAY}(-{_DAY})?$", max_length=7)]
 
 
+_CHANGES_NOTHING = "autoscaling.schedules: give minReplicas, maxReplicas or both; without either it changes nothing"
+_BOUNDS_CROSS = "autoscaling.schedules: minReplicas must not be above maxReplicas"
+
+
 class Schedule(Model):
     """Bounds that hold between two times of some days."""
 
@@ -36,11 +40,11 @@ class Schedule(Model):
         json_schema_extra=rules(
             (
                 "has(self.minReplicas) || has(self.maxReplicas)",
-                "autoscaling.schedules: give minReplicas, maxReplicas or both; without either it changes nothing",
+                _CHANGES_NOTHING,
             ),
             (
                 "!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
-                "autoscaling.schedules: minReplicas must not be above maxReplicas",
+                _BOUNDS_CROSS,
             ),
         )
     )
@@ -59,6 +63,15 @@ class Schedule(Model):
     )
     min_replicas: int | None = Field(None, ge=1, le=10_000, description="Not fewer than so many meanwhile.")
     max_replicas: int | None = Field(None, ge=1, le=10_000, description="Not more than so many meanwhile.")
+
+    @model_validator(mode="after")
+    def _bounds_agree(self) -> Self:
+        """What the API server refuses, for those who read files."""
+        if self.min_replicas is None and self.max_replicas is None:
+            raise ValueError(_CHANGES_NOTHING)
+        if self.min_replicas is not None and self.max_replicas is not None and self.min_replicas > self.max_replicas:
+            raise ValueError(f"{_BOUNDS_CROSS}: {self.min_replicas} is above {self.max_replicas}")
+        return self
 
 
 def weekdays(days: tuple[str, ...]) -> frozenset[int]:

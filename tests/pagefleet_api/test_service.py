@@ -158,3 +158,23 @@ def test_status_leaves_out_what_is_absent() -> None:
     assert Status(replicas=2).wire() == {
         "replicas": 2, "readyReplicas": 0, "updatedReplicas": 0, "drainingReplicas": 0, "conditions": [],
     }  # fmt: skip
+
+
+_SHOP = {"name": "shop", "start": "08:00", "end": "20:00"}
+
+
+@pytest.mark.parametrize(
+    ("scaling", "words"),
+    [
+        ({"minReplicas": 4, "maxReplicas": 3}, "must not be above autoscaling.maxReplicas: 4 is above 3"),
+        ({"minReplicas": 0, "maxReplicas": 3}, "minReplicas: 0 is not available"),
+        ({"maxReplicas": 3, "metrics": [{"type": "KVCacheUsage", "target": {"averageUtilization": 50}}] * 2}, "once"),
+        ({"maxReplicas": 3, "schedules": [{**_SHOP, "minReplicas": 4}]}, "schedules: minReplicas and maxReplicas must"),
+        ({"maxReplicas": 3, "schedules": [_SHOP]}, "without either it changes nothing"),
+        ({"maxReplicas": 9, "schedules": [{**_SHOP, "minReplicas": 4, "maxReplicas": 2}]}, "4 is above 2"),
+    ],
+)
+def test_who_reads_files_is_told_of_bounds_what_the_api_server_would_say(scaling: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidService) as refusal:
+        InferenceService.parse(body(autoscaling=scaling))
+    assert words in str(refusal.value)

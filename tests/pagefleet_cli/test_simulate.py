@@ -142,7 +142,7 @@ def test_a_picture_is_not_written_to_a_terminal(pagefleet: Shell, trace: Path, m
 @pytest.mark.parametrize(
     ("document", "options", "words"),
     [
-        ({"minReplicas": 3, "maxReplicas": 2}, (), "minReplicas must not be above maxReplicas, 2; it is 3"),
+        ({"minReplicas": 3, "maxReplicas": 2}, (), "autoscaling.maxReplicas: 3 is above 2"),
         (
             {"maxReplicas": 2},
             ("--cold-start", 9, "--cold-start-p95", 5),

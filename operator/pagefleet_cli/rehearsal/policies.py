@@ -60,9 +60,6 @@ def read(file: str, options: Options) -> Rehearsed:
     policy = Policy.of(service)
     if policy is None and service.spec.replicas == 0:
         raise InputWrong(f"{file}: spec.replicas is 0, so nothing would serve; set spec.autoscaling or 1 and more")
-    if policy is not None and policy.min_replicas > policy.max_replicas:
-        least, most = policy.min_replicas, policy.max_replicas
-        raise InputWrong(f"{file}: autoscaling.minReplicas must not be above maxReplicas, {most}; it is {least}")
     return Rehearsed(
         name=Path(file).name,
         policy=service.spec.replicas if policy is None else policy,
