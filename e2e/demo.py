@@ -55,13 +55,15 @@ def down(place: Site, progress: Progress) -> None:
 def environment(place: Site) -> str:
     """Shell lines for `eval`."""
     kubectl = place.kubectl
-    return f'export KUBECONFIG="{kubectl.kubeconfig}"\nexport PATH="{Path(kubectl.binary).parent}:$PATH"'
+    plugins = Path(sys.executable).parent  # kubectl finds `kubectl-pagefleet` there
+    return f'export KUBECONFIG="{kubectl.kubeconfig}"\nexport PATH="{Path(kubectl.binary).parent}:{plugins}:$PATH"'
 
 
 def explain(place: Site, error: BaseException, progress: Progress) -> None:
     """Say what failed, what the cluster knows of it, and how to clean up."""
     progress.line(f"The demo stopped: {error}", style="bold red")
     try:
+        place.kubectl.run("version", "--request-timeout=5s")
         progress.line(diagnosis.cause(place.kubectl))
     except _EXPECTED:
         progress.line("(there is no cluster to ask)")
@@ -85,6 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         place = site(os.environ)
     except ValueError as error:
         parser.error(str(error))
+    if command != "env" and os.environ.get("KUBECONFIG") and place.local:
+        progress.line("KUBECONFIG is ignored without REGISTRY: the demo uses a cluster of its own on this machine.")
     try:
         if command == "env":
             print(environment(place))

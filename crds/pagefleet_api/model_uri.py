@@ -14,7 +14,7 @@ MOUNTED = ("pvc", "oci")
 _NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
 _SEGMENT = "[^/?#\\\\s]+"
 FORMS = {
-    "hf": f"hf://{_NAME}(/{_NAME}(/{_SEGMENT})*)?",
+    "hf": f"hf://{_NAME}/{_NAME}(/{_SEGMENT})*",
     "s3": f"s3://{_NAME}(/{_SEGMENT})*/?",
     "gs": f"gs://{_NAME}(/{_SEGMENT})*/?",
     "az": f"az://{_NAME}(/{_SEGMENT})*/?",

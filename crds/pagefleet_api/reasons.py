@@ -104,6 +104,7 @@ class EventReason(StrEnum):
     UNDRAINED = "Undrained"
     TRIAL_STARTED = "TrialStarted"
     TRIAL_PASSED = "TrialPassed"
+    TRIAL_INCONCLUSIVE = "TrialInconclusive"
     TRIAL_SKIPPED = "TrialSkipped"
     ROLLED_BACK = "RolledBack"
     READY = "Ready"

@@ -178,9 +178,14 @@ def _scaled_by(meta: Mapping[str, Any]) -> str | None:
 def describe(error: ValidationError, root: str) -> str:
     """One line for each problem: the field's path, what is wrong, and the value that was given."""
     lines = []
-    for problem in error.errors(include_url=False, include_context=False):
-        path = ".".join(str(part) for part in (root, *problem["loc"]))
+    problems = error.errors(include_url=False, include_context=False)
+    inside = {problem["loc"][:length] for problem in problems for length in range(len(problem["loc"]))}
+    for problem in problems:
+        if problem["type"] == "too_short" and problem["loc"] in inside:
+            continue  # it was counted without the items that the other lines are about
+        path = root + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"])
         told = problem["type"] == "missing" or isinstance(problem["input"], dict)  # of several fields: the words do
         given = "" if told else f" (given: {problem['input']!r})"
-        lines.append(f"{path}: {problem['msg']}{given}")
+        words = problem["msg"].removeprefix("Value error, ").replace("Tuple should", "the list should")
+        lines.append(f"{path}: {words.replace(' after validation', '')}{given}")
     return "\n".join(lines)

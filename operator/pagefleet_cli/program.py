@@ -5,6 +5,8 @@ Exit codes: 0 answered; 1 answered, and the answer is no; others in `errors`.
 
 import os
 import sys
+from importlib import metadata
+from typing import Annotated
 
 import typer
 
@@ -23,9 +25,19 @@ app = typer.Typer(
 )
 
 
+def _tell_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"pagefleet {metadata.version('pagefleet')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _commands() -> None:
-    """Without this, typer would leave the name of an only command out."""
+def _commands(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Say the version and exit.")
+    ] = False,
+) -> None:
+    """What all commands have; `_tell_version` acts on its option."""
 
 
 app.command("plan")(plan.plan)

@@ -29,6 +29,7 @@ _RPC = re.compile(r"^rpc error: code = \w+ desc = ")
 _KEY_MISSING = re.compile(
     r'(?i)(secret|configmap) "[^"]+" not found|couldn\'t find key|references non-existent (secret|config) key'
 )
+_NO_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 _SEE_ABOVE = re.compile(r"(?i)see .*\babove\b")
 """vLLM's last line says that its engine failed, and that the cause is further up."""
 _ERROR = re.compile(r"\b\w*(Error|Exception): ")
@@ -198,6 +199,16 @@ def _node_is_away(status: Body, container: Body) -> bool:
     return bool(ready) and not ready.get("reason") and bool(container.get("ready"))
 
 
+def _was_never_ready(status: Body, container: Body) -> bool:
+    """Since its engine was started last: the first probe comes a moment after the start is over.
+
+    A pod is not ready from its creation, or its last crash, on: a later moment is that of a probe that failed again.
+    """
+    begun = parse_time(((container.get("state") or {}).get("running") or {}).get("startedAt"))
+    unready = parse_time((condition_of(status, "Ready") or {}).get("lastTransitionTime"))
+    return begun is not None and unready is not None and unready <= begun
+
+
 def _node_lost(spec: Body, status: Body) -> PodProblem:
     ready = condition_of(status, "Ready") or {}
     words = status.get("message") or ready.get("message") or "its kubelet reports nothing any more"
@@ -210,7 +221,12 @@ def _pod_wide(spec: Body, status: Body, container: Body) -> PodProblem:
     scheduled = condition_of(status, "PodScheduled") or {}
     if scheduled.get("status") == "False":
         moment = parse_time(scheduled.get("lastTransitionTime"))
-        return PodProblem(Reason.UNSCHEDULABLE, scheduled.get("message") or scheduled.get("reason", ""), moment)
+        words = scheduled.get("message") or scheduled.get("reason", "")
+        missing = _NO_CLAIM.search(words)
+        if missing:
+            what = f"the PersistentVolumeClaim {missing[1]} does not exist: create it, or name another one"
+            return PodProblem(Reason.MOUNT_FAILED, what, moment)
+        return PodProblem(Reason.UNSCHEDULABLE, words, moment)
     if not scheduled:
         return PodProblem(Reason.STARTING, "waits for the scheduler")
     if "running" not in (container.get("state") or {}):
@@ -223,6 +239,8 @@ def _pod_wide(spec: Body, status: Body, container: Body) -> PodProblem:
         return PodProblem(Reason.STARTING, "the container is being created")
     if _node_is_away(status, container):
         return _node_lost(spec, status)
+    if container.get("started") and _was_never_ready(status, container):
+        return PodProblem(Reason.STARTING, "the engine has started, and its readiness probe has not succeeded yet")
     if container.get("started"):
         return PodProblem(Reason.ENGINE_UNREADY, "the engine runs and its readiness probe fails")
     return PodProblem(Reason.STARTING, "the engine loads the model")

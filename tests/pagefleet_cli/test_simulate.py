@@ -123,9 +123,10 @@ def test_without_matplotlib_a_picture_says_what_to_install(
     pagefleet: Shell, trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    said = pagefleet("simulate", "--trace", trace, "--policy", POLICY, "-o", "png")
-    assert said.code == 3
-    assert "pip install 'pagefleet[cli,plot]'" in said.err
+    for kind in ("png", "html"):
+        said = pagefleet("simulate", "--trace", trace, "--policy", POLICY, "-o", kind)
+        assert said.code == 3
+        assert f"-o {kind} needs matplotlib: pip install '.[cli,plot]'" in said.err
 
 
 def test_a_long_timeline_is_cut_in_the_table(pagefleet: Shell, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

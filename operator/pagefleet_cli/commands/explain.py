@@ -7,8 +7,9 @@ import typer
 
 HELP = """Say why a service has the number of pods that it has, and what would change it.
 
-Asks the operator that decides, through the API server's proxy to its pod (the rights to get Deployments, Leases and
-pods/proxy in the operator's namespace), or at --operator-url. Without that it says what the service's status holds.
+Asks the operator that decides, through the API server's proxy to its pod (the rights to get the service and its
+Deployment in the service's namespace, and Leases and pods/proxy in the operator's), or at --operator-url. Without
+that it says what the service's status holds.
 
 Exit code: 0 answered; 2 for a wrong name or option; 3 when the cluster gives no answer.
 """

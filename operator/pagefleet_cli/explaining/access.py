@@ -60,7 +60,7 @@ def connect(context: str | None) -> Cluster:
     try:  # takes a second to import, and is not needed for files
         from kubernetes import client, config
     except ModuleNotFoundError as error:
-        raise FactsMissing(f"explain needs {error.name}: pip install 'pagefleet[cli,operator]'") from error
+        raise FactsMissing(f"explain needs {error.name}: pip install '.[cli,operator]' in a checkout") from error
 
     settings, files = client.Configuration(), os.environ.get("KUBECONFIG") or _DEFAULT_FILE
     try:
@@ -70,6 +70,9 @@ def connect(context: str | None) -> Cluster:
             config.load_kube_config(files, context, settings)
     except config.ConfigException as error:
         raise FactsMissing(f"no cluster: {error}; set KUBECONFIG, or --context to one of its contexts") from error
+    except Exception as error:  # of a file that is no kubeconfig: the loader lets whatever it stumbles over through
+        words = " ".join(str(error).split())
+        raise FactsMissing(f"no cluster: {files} is no kubeconfig: {words}; set KUBECONFIG to one that is") from error
     token = settings.get_api_key_with_prefix("authorization") or settings.get_api_key_with_prefix("BearerToken")
     headers = () if token is None else (("Authorization", token),)
     return Cluster(Web(settings.host, headers, _tls(settings)), _namespace(config, files, context))

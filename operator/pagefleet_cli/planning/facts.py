@@ -41,6 +41,11 @@ def of_service(
         with online.fetched(uri, service.spec.model.revision) as fetched:
             return _read(fetched / CONFIG_FILE, fetched, None)
     name = f"InferenceService {service.namespace}/{service.name}"
+    if uri.startswith("pkg://") or model_uri.parse(uri).file is not None:
+        raise FactsMissing(
+            f"{name}: spec.model.uri is {uri}, a .gguf file, of which nothing is read before a pod runs; its "
+            f"status.capacity tells what it holds then, or give --config PATH of the {CONFIG_FILE} it was made from"
+        )
     raise FactsMissing(
         f"{name}: spec.model.uri is {uri}, and there is no {CONFIG_FILE} of it on this machine; "
         f"give --config PATH, and --index PATH of its {INDEX_FILE} if it has one, or --fetch for a model on a hub"

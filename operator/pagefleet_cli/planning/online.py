@@ -34,7 +34,7 @@ def _fetch(uri: str, revision: str | None, into: Path) -> Path:
         from pagefleet_fetch.errors import FetchError
         from pagefleet_fetch.fetching import Request, fetch
     except ModuleNotFoundError as error:
-        raise FactsMissing(f"--fetch needs {error.name}: pip install 'pagefleet[cli,fetch]'") from error
+        raise FactsMissing(f"--fetch needs {error.name}: pip install '.[cli,fetch]' in a checkout") from error
 
     logging.getLogger("pagefleet_fetch").setLevel(logging.ERROR)
     request = Request(

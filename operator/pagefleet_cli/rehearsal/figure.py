@@ -63,7 +63,9 @@ def _drawn(runs: Sequence[Summary], kind: str) -> bytes:
         import matplotlib
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        raise FactsMissing(f"-o {kind} needs {error.name}: pip install 'pagefleet[cli,plot]'") from error
+        raise FactsMissing(
+            f"-o {'html' if kind == 'svg' else kind} needs {error.name}: pip install '.[cli,plot]' in a checkout"
+        ) from error
     target = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "pagefleet", "svg.fonttype": "none", "font.size": 10}):
         figure = Figure(figsize=(10, 7.2), layout="constrained")

@@ -15,7 +15,14 @@ from pagefleet_api.service import Analysis, Rollout
 from pagefleet_operator.latencies import Latencies, together
 from pagefleet_operator.news import News
 from pagefleet_operator.observed import Now, Observed, Pod
-from pagefleet_operator.plan.comparison import EARLY_SIGMAS, FINAL_SIGMAS, Comparison, Measured, compare
+from pagefleet_operator.plan.comparison import (
+    EARLY_SIGMAS,
+    ENOUGH_REQUESTS,
+    FINAL_SIGMAS,
+    Comparison,
+    Measured,
+    compare,
+)
 from pagefleet_operator.plan.rollout import RollingUpdate, cannot_be_placed
 from pagefleet_operator.trials import Phase, Trial
 
@@ -167,8 +174,9 @@ def _measured(trial: Trial, analysis: Analysis, fresh: list[Pod], measured: Meas
     if over and found.enough:
         return Course(None, (News(EventReason.TRIAL_PASSED, found.words),))
     if held >= hold * PATIENCE:
-        words = f"too few requests to compare in {held.total_seconds():.0f} s: {found.words}"
-        return Course(None, (News(EventReason.TRIAL_PASSED, words),))
+        few = f"fewer than {ENOUGH_REQUESTS} requests to each in {held.total_seconds():.0f} s"
+        words = f"{few}, so nothing was compared, and the change is rolled out: {found.words}"
+        return Course(None, (News(EventReason.TRIAL_INCONCLUSIVE, words),))
     return Course(trial)
 
 

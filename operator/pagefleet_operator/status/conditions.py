@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from pagefleet_api.reasons import ConditionType, Reason
-from pagefleet_api.service import InferenceService
+from pagefleet_api.service import Analysis, InferenceService
 from pagefleet_api.status import Condition
 from pagefleet_operator.autoscaling.values import Outcome, Verdict
 from pagefleet_operator.capacity import UNJUDGED, Judgement
 from pagefleet_operator.observed import Now, Observed, Pod, format_second
+from pagefleet_operator.plan.comparison import ENOUGH_REQUESTS
 from pagefleet_operator.plan.convergence import Conflict, Wait
 from pagefleet_operator.plan.prefetch import Prefetch, Stage
+from pagefleet_operator.plan.trial import PATIENCE
 from pagefleet_operator.status.causes import refusal, told
 from pagefleet_operator.trials import Phase, Trial
 
@@ -185,7 +187,7 @@ def _reconciling(scene: Scene) -> Verdict | None:
         return Verdict(True, Reason.READING_MODEL, scene.held_back.message)
     trial = scene.observed.deployment and scene.observed.deployment.trial
     if trial and trial.under_way:
-        return Verdict(True, Reason.ON_TRIAL, _on_trial(trial))
+        return Verdict(True, Reason.ON_TRIAL, _on_trial(trial, scene.service.spec.rollout.analysis))
     if scene.on_its_way is not None:
         return Verdict(True, Reason.FETCHING, f"the model comes first: {scene.on_its_way.message}")
     if scene.observed.two_templates:
@@ -200,12 +202,19 @@ def _reconciling(scene: Scene) -> Verdict | None:
     return None
 
 
-def _on_trial(trial: Trial) -> str:
+def _on_trial(trial: Trial, analysis: Analysis | None) -> str:
     """The same words for a whole phase, as each other text would be one more write."""
     pods = "1 pod" if trial.pods == 1 else f"{trial.pods} pods"
     if trial.phase is Phase.STARTING:
         return f"waits for {pods} of the latest template beside the others"
-    return f"compares {pods} of the latest template with the others since {format_second(trial.since)}"
+    words = f"compares {pods} of the latest template with the others since {format_second(trial.since)}"
+    if analysis is None:
+        return words
+    hold = timedelta(seconds=analysis.hold_seconds)
+    soonest, latest = format_second(trial.since + hold), format_second(trial.since + hold * PATIENCE)
+    return (
+        f"{words}; judged at {soonest} if each had {ENOUGH_REQUESTS} requests by then, else at {latest} at the latest"
+    )
 
 
 def _external(service: InferenceService) -> Verdict:

@@ -151,6 +151,16 @@ def test_without_a_kubeconfig_it_says_what_to_set(
     assert (said.code, "set KUBECONFIG" in said.err, said.out) == (3, True, "")
 
 
+@pytest.mark.parametrize("text", [": : {", "words", "[1]", "clusters: 3", ""])
+def test_a_file_that_is_no_kubeconfig_is_told_in_one_line(
+    pagefleet: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    (tmp_path / "config").write_text(text)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    said = pagefleet("explain", "infs/chat")
+    assert (said.code, len(said.err.splitlines()), "set KUBECONFIG" in said.err) == (3, 1, True)
+
+
 def test_in_a_pod_the_account_is_the_way_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.setattr("kubernetes.config.load_incluster_config", _in_a_pod)

@@ -33,7 +33,7 @@ def own_refusal(body: Json) -> str | None:
     try:
         InferenceService.parse({**body, "metadata": {**body["metadata"], "uid": "u"}})
     except InvalidService as refused:
-        return str(refused).partition("Value error, ")[2] or str(refused)
+        return str(refused).partition(": ")[2]
     return None
 
 

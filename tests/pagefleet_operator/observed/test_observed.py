@@ -96,6 +96,16 @@ def away(ready_condition: dict[str, Any], *, ready: bool = False) -> dict[str, A
     return status
 
 
+def begun(unready_since: str) -> dict[str, Any]:
+    """A pod whose engine started at second 5, and that is not ready since then."""
+    status = engine({"running": {"startedAt": "2026-01-01T00:00:05Z"}}, started=True)
+    status["conditions"].append(
+        {"type": "Ready", "status": "False", "reason": "ContainersNotReady", "lastTransitionTime": unready_since}
+    )
+    return status
+
+
+NO_CLAIM = '0/2 nodes are available: persistentvolumeclaim "models" not found. not found'
 SCHEDULED = {"type": "PodScheduled", "status": "True"}
 SIDECAR = {"name": "sidecar", "state": {"running": {}}, "started": True}
 CRASH = {"terminated": {"exitCode": 1, "reason": "Error", "message": "model not found\n", "finishedAt": STAMP}}
@@ -211,6 +221,17 @@ def download(state: dict[str, Any]) -> dict[str, Any]:
         ),
         (away({"reason": "ReadinessGatesNotReady"}, ready=True), Reason.ENGINE_UNREADY, PROBE_FAILS),
         (away({}, ready=False), Reason.ENGINE_UNREADY, PROBE_FAILS),
+        (
+            begun("2026-01-01T00:00:00Z"),
+            Reason.STARTING,
+            "the engine has started, and its readiness probe has not succeeded yet",
+        ),
+        (begun("2026-01-01T00:00:09Z"), Reason.ENGINE_UNREADY, PROBE_FAILS),
+        (
+            {"conditions": [{**SCHEDULED, "status": "False", "message": NO_CLAIM}]},
+            Reason.MOUNT_FAILED,
+            "the PersistentVolumeClaim models does not exist: create it, or name another one",
+        ),
         (
             {**engine(OOM), "phase": "Failed", "reason": "Evicted", "message": "low on memory"},
             Reason.EVICTED,

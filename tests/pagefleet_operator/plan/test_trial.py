@@ -162,9 +162,11 @@ BROKEN = PodProblem(Reason.CRASH_LOOP, "exit code 1")
         pytest.param(100, ALIKE, "passed", [EventReason.TRIAL_PASSED], id="good for the whole time"),
         pytest.param(5, SLOWER, "back", [EventReason.ROLLED_BACK], id="much worse at once"),
         pytest.param(399, Measured(answers(), answers(3)), None, [], id="too few requests"),
-        pytest.param(400, Measured(answers(), answers(3)), "passed", [EventReason.TRIAL_PASSED], id="for too long"),
+        pytest.param(
+            400, Measured(answers(), answers(3)), "passed", [EventReason.TRIAL_INCONCLUSIVE], id="for too long"
+        ),
         pytest.param(399, None, None, [], id="nothing measured"),
-        pytest.param(400, None, "passed", [EventReason.TRIAL_PASSED], id="nothing measured for too long"),
+        pytest.param(400, None, "passed", [EventReason.TRIAL_INCONCLUSIVE], id="nothing measured for too long"),
     ],
 )
 def test_the_comparison_decides(

@@ -20,7 +20,7 @@ from pagefleet_operator.plan.prefetch import Prefetch, Stage
 from pagefleet_operator.trials import Phase, Trial
 from tests.pagefleet_operator.autoscaling.build import SILENT, UNPLACED
 from tests.pagefleet_operator.plan.build import START, drained, observed, pod
-from tests.pagefleet_operator.status.build import at, autoscaled, condition, fleet, outcome, ready, status
+from tests.pagefleet_operator.status.build import at, autoscaled, condition, fleet, outcome, ready, service, status
 
 CONFLICT = Conflict(ChildKey("Service", "llama"), "Service llama exists and is not ours")
 
@@ -104,6 +104,16 @@ def test_a_trial_is_told_in_the_same_words_for_a_whole_phase() -> None:
         told = condition(_on_trial(phase), "Reconciling")
         assert told is not None
         assert (told.reason, told.message) == ("OnTrial", words)
+
+
+def test_a_trial_tells_when_it_is_judged() -> None:
+    view = DeploymentView(name="llama", trial=Trial(phase=Phase.MEASURING, since=START, stable="one", pods=1))
+    analysed = service(rollout={"analysis": {"holdSeconds": 300}})
+    told = condition(status(Observed(view, (pod("a"), pod("b"))), 1, of=analysed), "Reconciling")
+    assert told is not None
+    assert told.message.endswith(
+        "; judged at 2026-01-01T00:05:00Z if each had 30 requests by then, else at 2026-01-01T00:20:00Z at the latest"
+    )
 
 
 def test_a_change_that_was_taken_back_stalls_the_service_with_both_numbers() -> None:
