@@ -147,11 +147,11 @@ def test_a_schedule_that_always_holds_never_changes() -> None:
     ("given", "words"),
     [
         ({"timezone": "Mars/Base"}, "timezone 'Mars/Base' is not known; use a name of the IANA database"),
-        ({"timezone": "../etc/passwd"}, "schedules.0.timezone"),
-        ({"days": ["Mo"]}, "schedules.0.days.0"),
-        ({"start": "7:30"}, "schedules.0.start"),
-        ({"end": "24:01"}, "schedules.0.end"),
-        ({"minReplicas": 0}, "schedules.0.minReplicas"),
+        ({"timezone": "../etc/passwd"}, "schedules[0].timezone"),
+        ({"days": ["Mo"]}, "schedules[0].days[0]"),
+        ({"start": "7:30"}, "schedules[0].start"),
+        ({"end": "24:01"}, "schedules[0].end"),
+        ({"minReplicas": 0}, "schedules[0].minReplicas"),
     ],
 )
 def test_a_schedule_that_cannot_be_read_is_refused_by_its_field(given: dict[str, Any], words: str) -> None:
