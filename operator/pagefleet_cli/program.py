@@ -3,6 +3,7 @@
 Exit codes: 0 answered; 1 answered, and the answer is no; others in `errors`.
 """
 
+import errno
 import os
 import sys
 from importlib import metadata
@@ -55,3 +56,8 @@ def main() -> None:
     except BrokenPipeError:  # the reader, `head` for example, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        sys.stderr.write("standard output: the disk is full; write to another place\n")
+        sys.exit(CommandFailed.exit_code)

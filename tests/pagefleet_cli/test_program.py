@@ -1,3 +1,4 @@
+import errno
 import importlib
 import subprocess
 import sys
@@ -52,3 +53,18 @@ def test_a_reader_that_has_seen_enough_is_no_error(monkeypatch: pytest.MonkeyPat
     with pytest.raises(SystemExit) as exit_:
         program.main()
     assert (exit_.value.code, ended) == (0, [1])
+
+
+def test_a_full_disk_behind_the_output_is_told_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(program, "app", full)
+    with pytest.raises(SystemExit) as exit_:
+        program.main()
+    assert (exit_.value.code, capsys.readouterr().err) == (
+        2,
+        "standard output: the disk is full; write to another place\n",
+    )
