@@ -1,13 +1,11 @@
 """Bounds by the clock: which schedules hold now, and what they leave of the policy's bounds."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from pagefleet_api import schedules as api
-
-_MINUTES_A_DAY = 24 * 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +72,3 @@ def bounds(schedules: tuple[Schedule, ...], wall: datetime) -> Bounds:
     least, raised_by = max(floors, key=lambda pair: pair[0], default=(None, None))
     most, lowered_by = min(caps, key=lambda pair: pair[0], default=(None, None))
     return Bounds(least, most, raised_by, lowered_by)
-
-
-def next_change(schedules: tuple[Schedule, ...], wall: datetime) -> datetime | None:
-    """The next whole minute within a week at which what holds changes; None without such."""
-    now = bounds(schedules, wall)
-    moment = wall.replace(second=0, microsecond=0)
-    candidates = sorted(moment + timedelta(minutes=wait) for schedule in schedules for wait in _waits(schedule, wall))
-    return next((each for each in candidates if bounds(schedules, each)[:2] != now[:2]), None)
-
-
-def _waits(schedule: Schedule, wall: datetime) -> list[int]:
-    """Minutes until its local start and end of each of the next eight days, an hour around each for clock changes."""
-    local = wall.astimezone(schedule.zone)
-    minute = local.hour * 60 + local.minute
-    edges = [
-        edge + day * _MINUTES_A_DAY - minute for day in range(9) for edge in (schedule.start_min, schedule.end_min)
-    ]
-    return [wait for edge in edges for wait in (edge - 60, edge, edge + 60) if wait > 0]

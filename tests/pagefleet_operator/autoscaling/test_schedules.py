@@ -8,7 +8,7 @@ from pagefleet_api.reasons import Reason
 from pagefleet_api.schedules import Schedule as Given
 from pagefleet_api.service import InferenceService, InvalidService
 from pagefleet_operator.autoscaling import decide
-from pagefleet_operator.autoscaling.schedules import Schedule, bounds, next_change
+from pagefleet_operator.autoscaling.schedules import Schedule, bounds
 from pagefleet_operator.observed import Now
 from tests.pagefleet_operator.autoscaling.build import DEFAULTS, calm, fleet, ready
 
@@ -124,23 +124,6 @@ def test_the_number_follows_the_schedule_and_says_so() -> None:
 def test_a_schedule_never_passes_the_bounds_of_the_service() -> None:
     policy = replace(DEFAULTS, max_replicas=3, schedules=(schedule(minReplicas=5, start="00:00", end="24:00"),))
     assert decide(policy, fleet(ready()), calm(1), Now(utc("2026-01-05 12:00"), 0.0)).desired == 3
-
-
-@pytest.mark.parametrize(
-    ("when", "change"),
-    [
-        ("2026-01-05 12:00", "2026-01-05 18:00"),
-        ("2026-01-02 18:00:30", "2026-01-05 06:30"),
-        ("2026-03-27 18:30", "2026-03-30 05:30"),
-    ],
-)
-def test_the_next_change_is_found_over_weekends_and_clock_changes(when: str, change: str) -> None:
-    assert next_change((OFFICE,), utc(when)) == utc(change)
-
-
-def test_a_schedule_that_always_holds_never_changes() -> None:
-    assert next_change((schedule(start="00:00", end="24:00"),), utc("2026-01-05 12:00")) is None
-    assert next_change((), utc("2026-01-05 12:00")) is None
 
 
 @pytest.mark.parametrize(
