@@ -39,6 +39,15 @@ open requests counts running ones, so it gets `maxNumSeqs` + `maxQueuedRequests`
 beyond it. TGI and TensorRT-LLM answer to any model name, whatever `model.servedName` says. TensorRT-LLM's options are a
 file that the pod gets as one of its annotations.
 
+## Number formats
+
+"""
+
+_FORMATS = """
+On a CPU our engine's `auto` measures which format is faster there, so pods on different machines may choose different
+ones and give slightly different answers: set `dtype` where all should be alike. On a GPU it is the weights' own. Every
+other engine's `auto` is that engine's.
+
 ## What is read of them
 
 Samples come from `/load` on the admin port of our engine, and from the metrics of any other, on the port of its API.
@@ -122,6 +131,8 @@ def runtimes_page() -> str:
             _FIELDS,
             table(("`spec.engine.`", *map(code, _IN_TABLE), "Instead"), _field_rows()),
             _NOTES,
+            table(("Runtime", "`dtype`"), _format_rows()),
+            _FORMATS,
             table(("Runtime", "Where", "Runs", "Waits", "KV cache in use", "Latencies"), _metric_rows()),
             _LEAVING,
         )
@@ -132,6 +143,11 @@ def _field_rows() -> Iterator[tuple[str, ...]]:
     for knob in Knob:
         cells = (_becomes(runtime, knob) if knob in TRAITS[runtime].knobs else "" for runtime in _IN_TABLE)
         yield (code(knob), *cells, INSTEAD[knob])
+
+
+def _format_rows() -> Iterator[tuple[str, ...]]:
+    for runtime in Runtime:
+        yield code(runtime), ", ".join(map(code, TRAITS[runtime].dtypes))
 
 
 def _becomes(runtime: Runtime, knob: Knob) -> str:

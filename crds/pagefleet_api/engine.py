@@ -82,7 +82,7 @@ class Engine(Model):
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto",
-        description="Number format of weights and cache; auto measures on a CPU. Default: auto.",
+        description="Number format of weights and cache; auto measures on a CPU: pods may differ. Default: auto.",
         json_schema_extra=_SHORT,
     )
     quantization: str | None = Field(

@@ -1,10 +1,12 @@
 """kubectl's answers as values, with a small program in kubectl's place."""
 
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from e2e.demo import environment
 from e2e.kubectl import Kubectl, KubectlError, Watch, followed_logs
 from e2e.progress import Progress, ToolFailed, run_tool
 from e2e.release import values
@@ -97,6 +99,12 @@ def test_the_environment_chooses_between_the_box_and_the_users_own_cluster() -> 
     assert site({"KUBECONFIG": "k", "REGISTRY": "r.example/team/"}) == OwnSite("k", "r.example/team")
     with pytest.raises(ValueError, match="without KUBECONFIG"):
         site({"REGISTRY": "r"})
+
+
+def test_the_demo_s_path_has_kubectl_and_its_plugin() -> None:
+    lines = environment(OwnSite("/config", "r.example")).splitlines()
+    assert lines[0] == 'export KUBECONFIG="/config"'
+    assert str(Path(sys.executable).parent) in lines[1].split(":")
 
 
 def test_the_chart_takes_a_tag_from_the_box_and_a_digest_from_a_registry() -> None:

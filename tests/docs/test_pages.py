@@ -19,7 +19,7 @@ from pagefleet_engine.api import errors, fields
 from pagefleet_engine.api.requests import ChatRequest, CompletionRequest
 
 DOCS = ROOT / "docs"
-PAGES = sorted([*DOCS.glob("*.md"), ROOT / "charts" / "pagefleet" / "README.md"])
+PAGES = sorted([*DOCS.glob("*.md"), ROOT / "README.md", ROOT / "charts" / "pagefleet" / "README.md"])
 LINK = re.compile(r"\]\(([^)#:]+)(?:#([^)]+))?\)")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ROW = re.compile(r"^\| (\d{3}) \| `(\w+)` \|", re.MULTILINE)
@@ -49,7 +49,13 @@ def test_every_link_leads_somewhere(path: Path) -> None:
         assert found.exists(), target
         if anchor:
             headings = re.findall(r"^#+ (.+)$", found.read_text(), re.MULTILINE)
-            assert anchor in {heading.lower().replace(" ", "-") for heading in headings}
+            assert anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("index", ["README.md", "docs/README.md"])
+def test_no_page_is_left_out_where_pages_are_listed(index: str) -> None:
+    linked = {Path(target).name for target, _ in LINK.findall((ROOT / index).read_text())}
+    assert {path.name for path in DOCS.glob("*.md")} - linked - {"README.md"} == set()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=_name)

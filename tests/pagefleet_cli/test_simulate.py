@@ -56,6 +56,12 @@ def test_two_policies_stand_side_by_side_with_their_difference(pagefleet: Shell,
     ] * 4
 
 
+def test_the_trace_of_the_examples_makes_the_example_scale(pagefleet: Shell) -> None:
+    busy = ROOT / "examples" / "traces" / "busy-minutes.csv"
+    found = _json(pagefleet("simulate", "--trace", busy, "--policy", POLICY, "-o", "json"))
+    assert (found["maxReplicas"], found["timeline"][-1]["replicas"]) == (6, 1)
+
+
 def test_equal_seeds_give_equal_bytes(pagefleet: Shell, trace: Path) -> None:
     command = ("simulate", "--trace", trace, "--policy", POLICY, "-o", "json", "--balancing", "random")
     first, again, other = (pagefleet(*command, "--seed", seed).out for seed in (1, 1, 2))

@@ -57,6 +57,11 @@ def test_a_failing_job_says_why() -> None:
     assert planned(job(), pod(Reason.MODEL_FETCH_FAILED, finished=True)).stage is Stage.FETCHING
 
 
+def test_a_claim_that_does_not_exist_is_a_failure_that_says_what_to_do() -> None:
+    found = planned(job(), pod(Reason.MOUNT_FAILED, "the PersistentVolumeClaim m does not exist"))
+    assert (found.stage, found.message) == (Stage.FAILING, "Job fetch-m: the PersistentVolumeClaim m does not exist")
+
+
 def test_a_pod_that_waits_for_its_claim_or_a_node_has_not_failed() -> None:
     found = planned(job(), pod(Reason.UNSCHEDULABLE, "pod has unbound immediate PersistentVolumeClaims"))
     assert found.stage is Stage.FETCHING
