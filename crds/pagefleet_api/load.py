@@ -1,9 +1,15 @@
 """What an engine pod holds: `/load` of our own engine, and what can be known of any engine."""
 
 from enum import StrEnum
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat
 from pydantic.alias_generators import to_camel
+
+_MOST = 2**53
+"""More than anything here comes to; sums and shares of such numbers are floats still."""
+Count = Annotated[int, Field(ge=0, le=_MOST)]
+Some = Annotated[int, Field(ge=1, le=_MOST)]
 
 
 class EngineState(StrEnum):
@@ -22,13 +28,13 @@ class Load(BaseModel):
 
     state: EngineState | None = None
     """Absent for an engine that knows no drain: it serves whoever reaches it."""
-    running: NonNegativeInt | None = None
-    waiting: NonNegativeInt | None = None
-    max_num_seqs: int | None = Field(None, ge=1)
-    block_size: int | None = Field(None, ge=1)
-    blocks_used: NonNegativeInt | None = None
-    blocks_total: int | None = Field(None, ge=1)
-    queued_prompt_tokens: NonNegativeInt | None = None
+    running: Count | None = None
+    waiting: Count | None = None
+    max_num_seqs: Some | None = None
+    block_size: Some | None = None
+    blocks_used: Count | None = None
+    blocks_total: Some | None = None
+    queued_prompt_tokens: Count | None = None
     seconds_since_last_step: NonNegativeFloat | None = None
     kv_share: float | None = Field(None, ge=0, exclude=True)
     """Share of the KV cache in use, from an engine that tells this in place of blocks."""
@@ -58,13 +64,13 @@ class LoadReport(Load):
     """
 
     state: EngineState
-    running: NonNegativeInt
-    waiting: NonNegativeInt
-    max_num_seqs: int = Field(ge=1)
-    block_size: int = Field(ge=1)
-    blocks_used: NonNegativeInt
-    blocks_total: int = Field(ge=1)
-    queued_prompt_tokens: NonNegativeInt
+    running: Count
+    waiting: Count
+    max_num_seqs: Some
+    block_size: Some
+    blocks_used: Count
+    blocks_total: Some
+    queued_prompt_tokens: Count
     seconds_since_last_step: NonNegativeFloat
 
     @property
