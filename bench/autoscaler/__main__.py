@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.autoscaler.hpa import default_period
-from bench.autoscaler.rounds import TOKENS, Measured, measure
+from bench.autoscaler.rounds import Measured, measure
 from bench.autoscaler.rows import against_hpa, failed, summary
 from bench.autoscaler.subjects import IN_FLIGHT_PER_POD, LEAST_PODS, Scaler
 from bench.autoscaler.validation import Played, as_measured, predicted, trace_csv, validated
@@ -91,7 +91,7 @@ def _validated(measured: Measured, beside: Path) -> dict[str, Any]:
     for number, record in enumerate(measured.records, start=1):
         (folder / f"round-{number}.csv").write_text(trace_csv(record.requests))
         (folder / f"round-{number}.json").write_text(json.dumps(record._asdict()) + "\n")
-        slower = as_measured(rehearsed.fleet, record.answer_s / TOKENS, IN_FLIGHT_PER_POD)
+        slower = as_measured(rehearsed.fleet, record.token_s, IN_FLIGHT_PER_POD)
         draw = random.Random(number).random
         found.append(Played(*(predicted(rehearsed.policy, record, fleet, draw) for fleet in (rehearsed.fleet, slower))))
     return validated(found)

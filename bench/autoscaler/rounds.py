@@ -9,14 +9,15 @@ from typing import NamedTuple
 from bench.autoscaler import subjects
 from bench.autoscaler.rows import Round, slo_lost_s
 from bench.autoscaler.subjects import BASE_CLIENTS, NAME, NAMESPACE, STEP_CLIENTS, STEP_PODS, Scaler
-from bench.autoscaler.validation import Level, Record, arrivals, moments, unhurried_answer_s
+from bench.autoscaler.validation import Level, Record, arrivals, mean_token_s, moments
 from e2e import manifests
 from e2e.answers import Answer
 from e2e.exchange import Target
 from e2e.kubectl import Json, Kubectl, Seen, Watch
 from e2e.load import Load, LoadPlan, numbered
 from e2e.progress import Progress
-from e2e.service import Service, condition, is_ready, wait_for
+from e2e.service import Service, condition, get_text, is_ready, wait_for
+from pagefleet_api import labels
 
 TOKENS = 400
 SLO_TIMES = 2.0
@@ -47,15 +48,15 @@ def one_round(service: Service, url: str) -> tuple[Round, Record]:
         with _load(service, url, STEP_CLIENTS) as step:
             stepped_s = time.monotonic()
             up = deployment.until(lambda body: body["spec"]["replicas"] >= STEP_PODS, 120, stepped_s)
-            met = status.until(lambda body: is_ready(body, STEP_PODS), 120, stepped_s)
+            status.until(lambda body: is_ready(body, STEP_PODS), 120, stepped_s)
             time.sleep(HOLD_S)
+            token_s = _token_s(service)
             stepped = step.wait(60)
         ended_s = time.monotonic()
         down = status.until(lambda body: is_ready(body, 1), 180, ended_s)
         based = base.wait(60)
         most = max(int(seen.body["spec"]["replicas"]) for seen in deployment.seen if seen.at_s >= stepped_s)
-        unhurried_s = unhurried_answer_s(stepped, met.at_s - step.started_s)
-        record = _record(deployment, status, unhurried_s, (base, based), (step, stepped))
+        record = _record(deployment, status, token_s, (base, based), (step, stepped))
     done = Round(
         up_s=round(up.at_s - stepped_s, 2),
         most_replicas=most,
@@ -68,7 +69,15 @@ def one_round(service: Service, url: str) -> tuple[Round, Record]:
     return done, record
 
 
-def _record(deployment: Watch, status: Watch, answer_s: float, *loads: tuple[Load, Sequence[Answer]]) -> Record:
+def _token_s(service: Service) -> float | None:
+    ready = [pod for pod in service.pods() if pod.ready]
+    try:
+        return mean_token_s([get_text(f"http://{pod.address}:{labels.ADMIN_PORT}/metrics") for pod in ready])
+    except OSError:
+        return None
+
+
+def _record(deployment: Watch, status: Watch, token_s: float | None, *loads: tuple[Load, Sequence[Answer]]) -> Record:
     """Everything counts from the start of the first load."""
     zero_s = loads[0][0].started_s
     asked = [_level(seen, zero_s, seen.body["spec"]["replicas"]) for seen in deployment.seen]
@@ -76,7 +85,7 @@ def _record(deployment: Watch, status: Watch, answer_s: float, *loads: tuple[Loa
     return Record(
         requests=arrivals((load.started_s - zero_s, answers) for load, answers in loads),
         pods=moments(asked, serving),
-        answer_s=answer_s,
+        token_s=token_s,
         end_s=time.monotonic() - zero_s,
     )
 

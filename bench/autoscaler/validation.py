@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from bench.autoscaler.rows import quantile
+from prometheus_client.parser import text_string_to_metric_families
+
 from e2e.answers import Answer
+from pagefleet_api.metrics import Engine
 from pagefleet_cli.simulation import Agreement, FleetModel, Moment, Request, Trace, agreement, timeline
 from pagefleet_operator.autoscaling import Policy
 
@@ -25,8 +27,8 @@ class Record(NamedTuple):
     requests: Sequence[Request]
     pods: Sequence[Moment]
     """As many as the Deployment had, and how many of them got requests."""
-    answer_s: float
-    """What one took that did not wait, while as many pods served as the load needs."""
+    token_s: float | None
+    """Between two tokens, by the pods that served the step; None where they did not tell."""
     end_s: float
 
 
@@ -53,12 +55,19 @@ def arrivals(loads: Iterable[tuple[float, Sequence[Answer]]]) -> list[Request]:
     return sorted(found)
 
 
-def unhurried_answer_s(answers: Sequence[Answer], since_s: float) -> float:
-    """What answers took that were asked for from then on and had a seat at once: a quarter takes no longer.
+def mean_token_s(expositions: Iterable[str]) -> float | None:
+    """Seconds between two tokens of an answer, over all that pods have counted; None where none has been.
 
-    Connections fall on pods by chance, so some pods have more than they have seats for, and the median may have waited.
+    What requests wait for a seat is no part of it, so it is how fast the engines were and not how busy.
     """
-    return quantile([each.ended_s - each.started_s for each in answers if each.started_s >= since_s], 0.25)
+    sums = {"sum": 0.0, "count": 0.0}
+    for exposition in expositions:
+        for family in text_string_to_metric_families(exposition):
+            for sample in family.samples:
+                base, _, part = sample.name.rpartition("_")
+                if base == Engine.INTER_TOKEN_LATENCY.name and part in sums:
+                    sums[part] += sample.value
+    return sums["sum"] / sums["count"] if sums["count"] else None
 
 
 def trace_csv(requests: Sequence[Request]) -> str:
@@ -88,12 +97,14 @@ def predicted(policy: Policy | int, record: Record, fleet: FleetModel, draw: Cal
     return agreement(made, record.pods, record.end_s)
 
 
-def as_measured(fleet: FleetModel, token_s: float, running: int) -> FleetModel:
+def as_measured(fleet: FleetModel, token_s: float | None, running: int) -> FleetModel:
     """The fleet with steps as slow as they were measured with `running` answers at a time.
 
     Steps of the paced device take a GPU's time and what the machine needs to serve them on top; on few cores that is
     much. Never faster than the device.
     """
+    if token_s is None:
+        return fleet
     costs = fleet.engine.costs
     over_s = max(token_s - costs.step_s(running, 0, 0), 0.0)
     slower = costs.model_copy(update={"fixed_s": costs.fixed_s + over_s})

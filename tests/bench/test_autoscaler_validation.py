@@ -11,14 +11,15 @@ from bench.autoscaler.validation import (
     Record,
     arrivals,
     as_measured,
+    mean_token_s,
     moments,
     predicted,
     trace_csv,
-    unhurried_answer_s,
     validated,
 )
 from e2e.answers import Answer
 from pagefleet_api import step_costs
+from pagefleet_api.metrics import Engine
 from pagefleet_api.service import InferenceService
 from pagefleet_cli.simulation import Agreement, EngineModel, FleetModel, Request, Trace, timeline
 from pagefleet_operator.autoscaling import Policy
@@ -55,22 +56,27 @@ def test_a_step_that_went_as_the_simulator_says_agrees_with_it() -> None:
     requests = [Request(number / 3, 20, 400) for number in range(60)]
     requests += [Request(20 + number / 20, 20, 400) for number in range(400)]
     happened = timeline(policy, Trace(tuple(requests)), FLEET)
-    as_said = Record(requests, happened, answer_s=1.8, end_s=40.0)
+    as_said = Record(requests, happened, token_s=0.0045, end_s=40.0)
     stuck = as_said._replace(pods=moments(levels((0, 10)), levels((0, 10))))
     assert predicted(policy, as_said, FLEET, lambda: 0.5) == (1.0, 1.0)
     assert max(predicted(policy, stuck, FLEET, random.Random(1).random)) < 0.5
 
 
-def test_an_answer_that_waited_does_not_tell_what_a_token_takes() -> None:
-    took = [(0.0, 1.0), (5.0, 2.0), (6.0, 2.1), (7.0, 6.0), (8.0, 7.0)]
-    answers = [Answer(0, 400, started_s, started_s + took_s) for started_s, took_s in took]
-    assert unhurried_answer_s(answers, since_s=5.0) == 2.0
+def test_the_time_of_a_token_is_the_mean_of_all_pods() -> None:
+    name = Engine.INTER_TOKEN_LATENCY.name
+    pods = [
+        f"# TYPE {name} histogram\n{name}_sum 2.0\n{name}_count 100\n",
+        f"# TYPE {name} histogram\n{name}_sum 4\n{name}_count 200\n",
+    ]
+    assert mean_token_s(pods) == 0.02
+    assert mean_token_s(["# TYPE other counter\nother_total 3\n"]) is None
 
 
 def test_steps_become_as_slow_as_measured_and_never_faster() -> None:
     slow = as_measured(FLEET, token_s=0.02, running=6)
     assert slow.engine.costs.step_s(6, 0, 0) == pytest.approx(0.02)
     assert as_measured(FLEET, token_s=0.0001, running=6) == FLEET
+    assert as_measured(FLEET, token_s=None, running=6) == FLEET
 
 
 def test_the_figure_is_the_mean_of_all_rounds() -> None:
