@@ -94,7 +94,10 @@ class Within:
         compared = [f"quantity(string(self)).compareTo(quantity('{self.least}')) >= 0"]
         if self.most is not None:
             compared.append(f"quantity(string(self)).compareTo(quantity('{self.most}')) <= 0")
-        return {**_QUANTITY_SCHEMA, **rules((" && ".join(compared), self.says))}
+        pattern = quantity.PATTERN.replace("\\", "\\\\")  # in the rule: nobody can read what its own refusal would say
+        rule = " && ".join((f"string(self).matches('{pattern}')", *compared))
+        told = f"'{self.says}; it is ' + string(self)"
+        return {**_INT_OR_STRING, "maxLength": 32, **rules((rule, self.says, told))}
 
 
 Seconds = Annotated[int, Field(ge=0, le=86_400)]

@@ -63,13 +63,15 @@ def connect(context: str | None) -> Cluster:
         raise FactsMissing(f"explain needs {error.name}: pip install '.[cli,operator]' in a checkout") from error
 
     settings, files = client.Configuration(), os.environ.get("KUBECONFIG") or _DEFAULT_FILE
+    found = any(Path(file).expanduser().exists() for file in files.split(os.pathsep))
     try:
-        if context is None and not any(Path(file).expanduser().exists() for file in files.split(os.pathsep)):
+        if context is None and not found:
             config.load_incluster_config(client_configuration=settings)
         else:
             config.load_kube_config(files, context, settings)
     except config.ConfigException as error:
-        raise FactsMissing(f"no cluster: {error}; set KUBECONFIG, or --context to one of its contexts") from error
+        words = str(error) if found else f"there is no kubeconfig {files}, and this is no pod of a cluster"
+        raise FactsMissing(f"no cluster: {words}; set KUBECONFIG, or --context to one of its contexts") from error
     except Exception as error:  # of a file that is no kubeconfig: the loader lets whatever it stumbles over through
         words = " ".join(str(error).split())
         raise FactsMissing(f"no cluster: {files} is no kubeconfig: {words}; set KUBECONFIG to one that is") from error

@@ -58,7 +58,7 @@ def test_an_unknown_field_is_pruned_otherwise(api: Api, namespace: str) -> None:
         ("engine", {"device": "cuda", "parallelism": {"tensor": 0}}, "engine.parallelism.tensor"),
         ("resources.gpu", {"resourceName": "gpu"}, "resources.gpu.resourceName"),
         ("engine.kvCache", {}, "engine.kvCache.size is required"),
-        ("engine.kvCache.size", "lots", "engine.kvCache.size"),
+        ("engine.kvCache.size", "lots", "engine.kvCache.size must be at least 1Mi and at most 1Pi; it is lots"),
         ("autoscaling", {"minReplicas": 4, "maxReplicas": 3}, "minReplicas must not be above"),
         ("autoscaling", {"minReplicas": 0, "maxReplicas": 3}, "minReplicas: 0 is not available"),
         ("autoscaling", {}, "autoscaling.maxReplicas"),
