@@ -97,7 +97,7 @@ class Within:
         pattern = quantity.PATTERN.replace("\\", "\\\\")  # in the rule: nobody can read what its own refusal would say
         rule = " && ".join((f"string(self).matches('{pattern}')", *compared))
         told = f"'{self.says}; it is ' + string(self)"
-        return {**_INT_OR_STRING, "maxLength": 32, **rules((rule, self.says, told))}
+        return {**_INT_OR_STRING, "maxLength": 32, **rules(Rule(rule, self.says, told))}
 
 
 Seconds = Annotated[int, Field(ge=0, le=86_400)]
