@@ -148,7 +148,8 @@ def never(state: Callable[[], object], what: str, during_s: float, every_s: floa
     """AssertionError as soon as `state()` is truthy within that time."""
     deadline_s = time.monotonic() + during_s
     while time.monotonic() < deadline_s:
-        assert not state(), what
+        found = state()
+        assert not found, what if found is True else f"{what}: {found}"
         time.sleep(every_s)
 
 

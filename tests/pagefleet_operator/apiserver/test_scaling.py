@@ -129,7 +129,13 @@ def test_an_operator_restart_under_load_never_takes_a_pod_away(api: Api, namespa
         eventually(lambda: len(fleet.serving()) == 3, "three pods serve", 40)
         first.kill()
         start().ready()
-        never(lambda: len(fleet.serving()) < 3 or _replicas(api, namespace) != 3, "a pod went", _WINDOW_S + 2)
+
+        def moved() -> str:
+            serving, replicas = len(fleet.serving()), _replicas(api, namespace)
+            changed = serving < 3 or replicas != 3
+            return f"{serving} serve of {replicas}, {_status(api, namespace)['autoscaling']}" if changed else ""
+
+        never(moved, "the number moved", _WINDOW_S + 2)
         assert len(fleet.seen) == 3
 
 
