@@ -50,7 +50,7 @@ check-types:
 check-imports:
 	@mkdir -p .state && $(BIN)/lint-imports --no-cache > .state/imports.log || { cat .state/imports.log; exit 1; }; echo "import contracts: ok"
 check-tests:
-	@$(RUN) pytest tests -m "not torch and not apiserver and not gpu" -n 2 --dist loadfile
+	@$(RUN) pytest tests -m "not torch and not apiserver and not gpu" -n 3 --dist loadfile
 
 .PHONY: generate
 generate: setup ## Make the generated files again: CRD, chart's CRD, KEDA's messages, dashboards, docs tables, golden manifests
