@@ -58,6 +58,9 @@ API_KEY_ENV_PREFIX = "PAGEFLEET_API_KEY_"
 NAME_LIMIT = 63
 _HASH_LENGTH = 8
 
+FETCH_DIGEST = f"{GROUP}/fetch-digest"
+"""Annotation of a download Job: digest of how it is made; while it is not over, another way begins it anew."""
+
 
 def child_name(service: str) -> str:
     """The name of a service's children: its own, or cut with a hash when over 63 characters.

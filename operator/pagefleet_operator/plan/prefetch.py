@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from pagefleet_api import labels
 from pagefleet_api.reasons import Reason
 from pagefleet_operator.observed import Body, Pod
 from pagefleet_operator.problems import condition_of
-
-_NOTE = "pagefleet.io/fetch-digest"
 
 
 class Stage(Enum):
@@ -61,7 +60,9 @@ def plan_prefetch(
     if failed.get("status") == "True":
         words = f"Job {name} gave up and is made anew: {failed.get('message') or failed.get('reason')}"
         return Prefetch(Stage.FAILING, words, remove=(live,))
-    if (live["metadata"].get("annotations") or {}).get(_NOTE) not in digests and owner_uids(live) <= set(seen):
+    if (live["metadata"].get("annotations") or {}).get(labels.FETCH_DIGEST) not in digests and owner_uids(live) <= set(
+        seen
+    ):
         return Prefetch(Stage.FETCHING, f"Job {name} is made anew, as the service has changed", remove=(live,))
     return _under_way(name, _own(wanted, live), pods)
 

@@ -13,8 +13,6 @@ from pagefleet_operator.render.model import MODELS
 
 Part = dict[str, Any]
 
-FETCH_DIGEST = "pagefleet.io/fetch-digest"
-"""Annotation: digest of how the download is made; while it is not over, another way begins it anew."""
 _USER_ID = 65532
 _TRIES = 1000
 """Of the pod, some five minutes apart in the end: a token that is put right counts without anybody's help."""
@@ -62,7 +60,7 @@ def fetch_job(
             "name": name,
             "namespace": service.namespace,
             "labels": marks,
-            "annotations": {FETCH_DIGEST: job_digest(service)},
+            "annotations": {labels.FETCH_DIGEST: job_digest(service)},
             "ownerReferences": owners(users),
         },
         "spec": {
