@@ -166,11 +166,9 @@ class CudaDecoder:
             residual.mul_(self._embedding_scale)
         return residual
 
-    def attend(
-        self, index: int, qkv: torch.Tensor, step: AttentionStep, out: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Layer `index`'s attention of the first rows of `qkv`, as many as `step` has; into `out` where given."""
-        return self.attention.attend(qkv, self.memory[index], self.config.attention[index].window, step, out)
+    def attend(self, index: int, qkv: torch.Tensor, step: AttentionStep) -> torch.Tensor:
+        """Layer `index`'s attention of the first rows of `qkv`, as many as `step` has."""
+        return self.attention.attend(qkv, self.memory[index], self.config.attention[index].window, step)
 
     def proceed(
         self, index: int, rows: StepRows, attended: torch.Tensor | None, residual: torch.Tensor, qkv: torch.Tensor
