@@ -19,6 +19,8 @@ from tests.pagefleet_operator.apiserver.api import Api, ApiRefusal, Json
 
 NO_ROOM = "0/1 nodes are available: 1 Insufficient cpu."
 _ADDRESSES = itertools.count(1)
+_BETWEEN_PODS_S = 0.5
+"""Longer than the samples of one round lie apart on a busy machine."""
 
 
 class Answers:
@@ -60,6 +62,17 @@ class Engine:
         self._server = ThreadingHTTPServer((address, port), _handler(self))
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that it has."""
+        return self.running + self.waiting
+
+    def hold(self, requests: int) -> None:
+        """So many from now on; those past its seats wait."""
+        self.running = min(requests, self.max_num_seqs)
+        self.waiting = requests - self.running
+        self.blocks_used = self.running * 20
 
     def load(self) -> bytes:
         """What `/load` answers."""
@@ -168,15 +181,24 @@ class Fleet:
             engine.running, engine.waiting, engine.blocks_used = running, waiting, blocks_used
 
     def share(self, clients: int) -> None:
-        """A closed loop of so many clients for each service, spread evenly over the pods that serve."""
+        """A closed loop of so many clients for each service, spread evenly over the pods that serve.
+
+        Requests end in one pod some time before they begin in another: samples of two pods are never of one moment,
+        so what moved in between would be counted twice.
+        """
         pods = [pod for pod in self.pods() if _serves(pod) and _name(pod) in self.engines]
+        shares: list[tuple[Engine, int]] = []
         for _, group in itertools.groupby(sorted(pods, key=_service), _service):
             serving = [self.engines[_name(pod)] for pod in group]
-            for number, engine in enumerate(serving):
-                mine = clients // len(serving) + (1 if number < clients % len(serving) else 0)
-                engine.running = min(mine, engine.max_num_seqs)
-                engine.waiting = mine - engine.running
-                engine.blocks_used = engine.running * 20
+            each, rest = divmod(clients, len(serving))
+            shares += [(engine, each + (number < rest)) for number, engine in enumerate(serving)]
+        growing = [(engine, mine) for engine, mine in shares if mine > engine.in_flight]
+        for engine, mine in shares:
+            engine.hold(min(mine, engine.in_flight))
+        if growing:
+            time.sleep(_BETWEEN_PODS_S)
+        for engine, mine in growing:
+            engine.hold(mine)
 
     def _run(self) -> None:
         while not self._stop.wait(0.1):
