@@ -12,16 +12,17 @@ from pagefleet_api.explanation import Explanation
 from pagefleet_api.service import InferenceService
 from pagefleet_api.status import Decision, Status
 from pagefleet_operator import cluster as api
+from pagefleet_operator import render
 from pagefleet_operator.autoscaling import Claim, Fleet, Memory, Outcome, Policy, next_steps
+from pagefleet_operator.basis import Basis
 from pagefleet_operator.capacity import Judgement, judge
 from pagefleet_operator.execute import Hindrances, Steps
 from pagefleet_operator.metrics import Metrics, Operator
-from pagefleet_operator.news import News, Ration
+from pagefleet_operator.news import News
 from pagefleet_operator.observed import Body, ChildKey, Now, Observed
 from pagefleet_operator.plan.trial import Baseline, Course
-from pagefleet_operator.prefetching import Held
-from pagefleet_operator.render import made_of
 from pagefleet_operator.starts import StartLog
+from pagefleet_operator.status import service_status
 
 TRAIL_LENGTH = 100
 
@@ -48,7 +49,6 @@ class Recollection:
     scene: Scene | None = None
     """What the latest decision was made of; None for fixed replicas."""
     wanted: int | None = None
-    ration: Ration = field(default_factory=Ration)
     unposted: list[News] = field(default_factory=list)
     start: Baseline = field(default_factory=dict)
     """What each pod had measured when the comparison of a trial began."""
@@ -73,7 +73,7 @@ class Pass:
     outcome: Outcome | None
     course: Course
     judgement: Judgement
-    held: Held
+    basis: Basis
     starts: StartLog = field(default_factory=StartLog)
 
     @property
@@ -114,7 +114,28 @@ def live_status(body: Body | None) -> Status:
 def judged(service: InferenceService, observed: Observed, body: Body | None) -> Judgement:
     """Whether the model fits, and whether pods may be made; `body` is the service's object."""
     live = observed.children.get(ChildKey("Deployment", service.child_name))
-    return judge(service, observed, live_status(body).capacity, made=made_of(service, live))
+    return judge(service, observed, live_status(body).capacity, made=render.made_of(service, live))
+
+
+def status_of(done: Done, observed: Observed, before: Status, now: Now) -> Status:
+    """What to say of the service after this pass; `observed` has its writes in it, `before` is the live status."""
+    decided = done.decided
+    return service_status(
+        decided.steps.service,
+        observed,
+        decided.wanted,
+        decided.outcome,
+        before,
+        now,
+        conflicts=done.hindrances.conflicts,
+        waits=done.hindrances.waits,
+        apply_error=None if done.refusal is None else str(done.refusal),
+        judgement=decided.judgement,
+        starts=decided.starts,
+        warnings=render.warnings(decided.steps.service),
+        lacks=decided.basis.lacks,
+        cached=decided.basis.cached,
+    )
 
 
 def time_decision(metrics: Metrics, decided: Pass) -> None:

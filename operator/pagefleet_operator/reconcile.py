@@ -5,21 +5,22 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from pagefleet_api.explanation import Explanation
 from pagefleet_api.service import InferenceService, InvalidService
-from pagefleet_api.status import Status
 from pagefleet_operator import cluster as api
 from pagefleet_operator import render
 from pagefleet_operator.autoscaling import Outcome
+from pagefleet_operator.basis import Basis, made_from
 from pagefleet_operator.cache import ServiceKey, WatchCache
+from pagefleet_operator.capacity import Judgement
 from pagefleet_operator.execute import Executor, Hindrances, Steps
 from pagefleet_operator.fitting import Fitting
 from pagefleet_operator.inquiry import Inquiry
 from pagefleet_operator.metrics import Metrics, Operator
-from pagefleet_operator.news import News, turn
-from pagefleet_operator.observed import Body, ChildKey, DeploymentView, Now, Observed
+from pagefleet_operator.news import News
+from pagefleet_operator.observed import Body, ChildKey, Now, Observed
+from pagefleet_operator.observing import Observer
 from pagefleet_operator.passes import (
     Done,
     Pass,
@@ -28,17 +29,21 @@ from pagefleet_operator.passes import (
     live_status,
     measure,
     same_answer,
+    status_of,
     time_decision,
 )
 from pagefleet_operator.plan.convergence import plan_children, without_pods
 from pagefleet_operator.plan.replicas import plan_replicas
 from pagefleet_operator.plan.trial import baseline, on_trial
-from pagefleet_operator.prefetching import Prefetching, withheld
+from pagefleet_operator.prefetching import Prefetching
+from pagefleet_operator.reporting import Reporter
 from pagefleet_operator.rollouts import Images, choose
 from pagefleet_operator.scaling import sample_max_age_s, scale
 from pagefleet_operator.scraper import Scraper
 from pagefleet_operator.settings import Settings
-from pagefleet_operator.status import invalid_status, service_status, worth_writing
+from pagefleet_operator.status import invalid_status
+from pagefleet_operator.supplies import of_judgement
+from pagefleet_operator.supplying import Supplier, Supplying
 
 log = logging.getLogger(__name__)
 
@@ -66,11 +71,13 @@ class Reconciler:
         self._settings, self._cache, self._cluster = settings, cache, cluster
         self._scraper, self._metrics, self._look_again = scraper, metrics, look_again
         self._executor = Executor(cluster, scraper, cache, metrics)
-        self._prefetching = Prefetching(cluster, cache, settings.fetch_image)
-        self._inquiry = Inquiry(cluster, everywhere=not settings.namespaces)
+        self._suppliers: Sequence[Supplier] = (Prefetching(cache, settings.fetch_image),)
+        self._supplying = Supplying(cluster, cache)
+        self._reporter = Reporter(cluster, cache, self._executor)
         self._images = Images(settings.engine_image, settings.fetch_image)
         everywhere, secrets = not settings.namespaces, settings.read_model_secrets
-        self._fitting = Fitting(cluster, lambda key: look_again(key, 0), everywhere=everywhere, secrets=secrets)
+        fitting = Fitting(cluster, lambda key: look_again(key, 0), everywhere=everywhere, secrets=secrets)
+        self._observer = Observer(cache, scraper, Inquiry(cluster, everywhere=everywhere), fitting)
         self._kept: dict[ServiceKey, Recollection] = {}
 
     async def converge(self, key: ServiceKey) -> None:
@@ -80,7 +87,7 @@ class Reconciler:
             self.forget(key)
             return
         service, invalid = self._parse(key, body)
-        observed = None if service is None else await self._look(service)
+        observed = None if service is None else await self._observer.look(service)
         now = Now(datetime.now(UTC), time.monotonic())
         if service is not None and observed is not None:
             decided = self._plan(service, observed, now)
@@ -94,6 +101,7 @@ class Reconciler:
         """The service is gone or being deleted: its children go with it."""
         self._scraper.forget(key)
         self._metrics.forget(*key.series)
+        self._reporter.forget(key)
         self._kept.pop(key, None)
 
     def forget_all(self) -> None:
@@ -121,37 +129,6 @@ class Reconciler:
             log.info("service_invalid", extra={"service": str(key), "error": str(error)})
             return None if kept is None else kept.service, error
 
-    async def _look(self, service: InferenceService) -> Observed:
-        """What is there, with what can be found out about pods in trouble."""
-        observed = await self._sampled(service)
-        found = await self._inquiry.about(service.namespace, observed, datetime.now(UTC))
-        return replace(observed, evidence=found, knowledge=await self._fitting.about(service))
-
-    async def _sampled(self, service: InferenceService) -> Observed:
-        """What is there; with samples of this moment where a fixed number goes down, as they say who leaves.
-
-        Fixed services are sampled rarely, and by then the idlest pod may be the busiest one.
-        """
-        observed = self._observe(service)
-        serving = sum(pod.active and pod.serving for pod in observed.pods)
-        if service.spec.decides or serving <= service.spec.replicas or observed.rollout_in_progress:
-            return observed
-        await self._scraper.look(ServiceKey(service.namespace, service.name))
-        return self._observe(service)
-
-    def _observe(self, service: InferenceService) -> Observed:
-        key = ServiceKey(service.namespace, service.name)
-        children = self._cache.children(key)
-        live = children.get(ChildKey("Deployment", service.child_name))
-        return Observed(
-            deployment=None if live is None else DeploymentView.from_object(live),
-            pods=self._cache.pods(key),
-            samples=self._scraper.samples(key),
-            latencies=self._scraper.latencies(key),
-            generations=self._cache.generations(key),
-            children=children,
-        )
-
     def _plan(self, service: InferenceService, observed: Observed, now: Now) -> Pass:
         key = ServiceKey(service.namespace, service.name)
         kept = self._recall(key, service)
@@ -166,16 +143,19 @@ class Reconciler:
             sample_max_age_s=sample_max_age_s(service),
         )
         kept.start = baseline(kept.start, observed) if on_trial(observed) else {}
-        live = observed.children.get(ChildKey("Deployment", service.child_name))
-        held = self._prefetching.plan(service, live)
-        held = withheld(held, service, live) if judgement.holds_back else held
-        rollout = choose(held.service, observed, wanted, replicas, now, images=self._images, start=kept.start)
-        choices = replace(rollout.choices, owner=self._settings.owner, replicas=held.pods(rollout.choices.replicas))
-        children = plan_children(render.manifests(held.service, choices), observed.children)
-        children = without_pods(children) if judgement.holds_back and held.service is service else children
+        basis = self._basis(service, observed, judgement)
+        rollout = choose(basis.service, observed, wanted, replicas, now, images=self._images, start=kept.start)
+        choices = replace(rollout.choices, owner=self._settings.owner, replicas=basis.pods(rollout.choices.replicas))
+        children = plan_children(render.manifests(basis.service, choices), observed.children)
+        children = without_pods(children) if basis.untouched else children
         self._remember(key, kept, outcome, wanted)
         steps = Steps(service, observed, replicas, children)
-        return Pass(steps, wanted, outcome, rollout.course, judgement, held, kept.starts)
+        return Pass(steps, wanted, outcome, rollout.course, judgement, basis, kept.starts)
+
+    def _basis(self, service: InferenceService, observed: Observed, judgement: Judgement) -> Basis:
+        live, held_back = observed.children.get(ChildKey("Deployment", service.child_name)), judgement.holds_back
+        found = [supplier.plan(service, live, held_back=held_back) for supplier in self._suppliers]
+        return made_from(service, live, (of_judgement(judgement), *found))
 
     def _recall(self, key: ServiceKey, service: InferenceService) -> Recollection:
         if key not in self._kept:
@@ -202,7 +182,7 @@ class Reconciler:
     async def _execute(self, key: ServiceKey, decided: Pass) -> Done:
         self._sample(key, decided)
         try:
-            await self._prefetching.carry_out(decided.held)
+            await self._supplying.carry_out(decided.steps.service, decided.basis.writes)
             hindrances = await self._executor.execute(decided.steps)
         except api.Refused as error:
             log.warning("write_refused", extra={"service": str(key), "error": str(error)})
@@ -244,57 +224,18 @@ class Reconciler:
     async def _report(self, key: ServiceKey, done: Done, invalid: InvalidService | None, now: Now) -> None:
         """What is observed now counts, with our own writes in it: before them it was about another generation."""
         decided, service = done.decided, done.decided.steps.service
-        observed = replace(self._observe(service), evidence=decided.steps.observed.evidence)
+        observed = replace(self._observer.glance(service), evidence=decided.steps.observed.evidence)
         measure(self._metrics, key.series, decided, observed)
-        if invalid is not None:
+        if invalid is None:
+            await self._reporter.report(key, service.uid, lambda before: status_of(done, observed, before, now), now)
+        else:
             await self._report_invalid(key, invalid, now)
-            return
-        body = self._cache.service(key)
-        if body is None or body["metadata"]["uid"] != service.uid:
-            return
-        previous = live_status(body)
-        status = service_status(
-            service,
-            observed,
-            decided.wanted,
-            decided.outcome,
-            previous,
-            now,
-            conflicts=done.hindrances.conflicts,
-            waits=done.hindrances.waits,
-            apply_error=decided.held.refused if done.refusal is None else str(done.refusal),
-            judgement=decided.judgement,
-            starts=decided.starts,
-            warnings=render.warnings(service),
-            prefetch=decided.held.prefetch,
-        )
-        await self._write_status(body["metadata"], previous, status, now)
 
     async def _report_invalid(self, key: ServiceKey, error: InvalidService, now: Now) -> None:
         body = self._cache.service(key)
-        if body is None:
-            return
-        previous = live_status(body)
-        status = invalid_status(str(error), body["metadata"].get("generation", 1), previous, now)
-        await self._write_status(body["metadata"], previous, status, now)
-
-    async def _write_status(self, meta: dict[str, Any], previous: Status, status: Status, now: Now) -> None:
-        if not worth_writing(previous, status, now):
-            return
-        place = (meta["namespace"], meta["name"], meta["uid"])
-        try:
-            written = await self._cluster.write_status(*place, status.wire())
-        except api.NotFound:
-            return
-        self._cache.put(written["kind"], written)
-        news = turn(previous, status)
-        if news is not None and self._may_tell(ServiceKey(*place[:2]), now):
-            await self._executor.post(*place, news)
-
-    def _may_tell(self, key: ServiceKey, now: Now) -> bool:
-        kept = self._kept.get(key)
-        if kept is None:
-            return True
-        rest = kept.ration.spent(now.wall)
-        kept.ration = kept.ration if rest is None else rest
-        return rest is not None
+        if body is not None:
+            meta, words = body["metadata"], str(error)
+            generation = meta.get("generation", 1)
+            await self._reporter.report(
+                key, meta["uid"], lambda before: invalid_status(words, generation, before, now), now
+            )

@@ -11,9 +11,9 @@ from pagefleet_operator.autoscaling.values import Outcome, Verdict
 from pagefleet_operator.capacity import UNJUDGED, Judgement
 from pagefleet_operator.observed import Now, Observed, format_second
 from pagefleet_operator.plan.convergence import Conflict, Wait
-from pagefleet_operator.plan.prefetch import Prefetch
 from pagefleet_operator.starts import StartLog
 from pagefleet_operator.status.conditions import Scene, dated, verdicts
+from pagefleet_operator.supplies import Lack
 
 HISTORY_LIMIT = 10
 
@@ -32,16 +32,19 @@ def service_status(
     warnings: Sequence[str] = (),
     judgement: Judgement = UNJUDGED,
     starts: StartLog | None = None,
-    prefetch: Prefetch | None = None,
+    lacks: Sequence[Lack] = (),
+    cached: Verdict | None = None,
 ) -> Status:
     """The status to report.
 
     Give it what is observed after the pass, its own writes included: else it says of the new generation what was
     true before. `outcome` is None for fixed replicas, `apply_error` the API server's refusal. Transition times, the
     history, the last scale time, and cold starts where `starts` has none yet, come from `previous`. `warnings` is what
-    the user should know, whatever the state, `prefetch` how far a cached model is.
+    the user should know, whatever the state, `lacks` what pods wait for, `cached` how far a cached model is.
     """
-    scene = Scene(service, observed, wanted, now, outcome, conflicts, waits, apply_error, warnings, judgement, prefetch)
+    scene = Scene(
+        service, observed, wanted, now, outcome, conflicts, waits, apply_error, warnings, judgement, lacks, cached
+    )
     decision, targets = _decided(service, observed, outcome, previous.autoscaling, now)
     return Status(
         observed_generation=service.generation,

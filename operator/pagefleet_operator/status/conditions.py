@@ -12,9 +12,9 @@ from pagefleet_operator.capacity import UNJUDGED, Judgement
 from pagefleet_operator.observed import Now, Observed, Pod, format_second
 from pagefleet_operator.plan.comparison import ENOUGH_REQUESTS
 from pagefleet_operator.plan.convergence import Conflict, Wait
-from pagefleet_operator.plan.prefetch import Prefetch, Stage
 from pagefleet_operator.plan.trial import PATIENCE
 from pagefleet_operator.status.causes import refusal, told
+from pagefleet_operator.supplies import Lack
 from pagefleet_operator.trials import Phase, Trial
 
 _LATELY = timedelta(minutes=10)
@@ -38,12 +38,10 @@ class Scene:
     warnings: Sequence[str] = ()
     """What the user should know, whatever the state."""
     judgement: Judgement = UNJUDGED
-    prefetch: Prefetch | None = None
-
-    @property
-    def held_back(self) -> Verdict | None:
-        """Why no pod is made of this spec; None when that is not so."""
-        return self.judgement.verdict if self.judgement.holds_back else None
+    lacks: Sequence[Lack] = ()
+    """What pods need and is not there, the urgent first."""
+    cached: Verdict | None = None
+    """The condition `ModelCached`."""
 
     @property
     def serving(self) -> list[Pod]:
@@ -63,11 +61,6 @@ class Scene:
         if len(self.ready) >= self.wanted:
             return self.serving
         return [*self.serving, *(pod for pod in self.observed.pods if _lost(pod) or _failed_lately(pod, self.now))]
-
-    @property
-    def on_its_way(self) -> Prefetch | None:
-        """The download of a model that is not there yet."""
-        return None if self.prefetch is None or self.prefetch.stage is Stage.CACHED else self.prefetch
 
     @property
     def draining(self) -> list[Pod]:
@@ -95,17 +88,9 @@ def verdicts(scene: Scene) -> Found:
         found[ConditionType.RECONCILING] = reconciling
     if scene.judgement.verdict is not None:
         found[ConditionType.FITS] = scene.judgement.verdict
-    return {**found, **_model_cached(scene), **_scaling(scene)}
-
-
-_FETCHES = {Stage.CACHED: Reason.CACHED, Stage.FETCHING: Reason.FETCHING, Stage.FAILING: Reason.MODEL_FETCH_FAILED}
-
-
-def _model_cached(scene: Scene) -> Found:
-    if scene.prefetch is None:
-        return {}
-    stage = scene.prefetch.stage
-    return {ConditionType.MODEL_CACHED: Verdict(stage is Stage.CACHED, _FETCHES[stage], scene.prefetch.message)}
+    if scene.cached is not None:
+        found[ConditionType.MODEL_CACHED] = scene.cached
+    return {**found, **_scaling(scene)}
 
 
 def dated(found: Found, generation: int, previous: Sequence[Condition], now: Now) -> tuple[Condition, ...]:
@@ -140,10 +125,8 @@ def _ready(scene: Scene) -> Verdict:
         return Verdict(False, Reason.PAUSED, "spec.replicas is 0")
     if trouble is not None:
         return trouble
-    if scene.on_its_way is not None:
-        failing = scene.on_its_way.stage is Stage.FAILING
-        reason = Reason.MODEL_FETCH_FAILED if failing else Reason.MODEL_NOT_CACHED
-        return Verdict(False, reason, f"pods wait for their model: {scene.on_its_way.message}")
+    if scene.lacks:
+        return scene.lacks[0].ready
     return Verdict(False, Reason.STARTING, "pods are being created")
 
 
@@ -156,8 +139,9 @@ def _trouble(scene: Scene) -> Verdict | None:
     """Why pods are missing or not ready; None when nothing is known to be wrong."""
     if scene.conflicts:
         return Verdict(False, Reason.NAME_CONFLICT, "; ".join(conflict.message for conflict in scene.conflicts))
-    if scene.held_back is not None:
-        return Verdict(False, scene.held_back.reason, f"no pod is made: {scene.held_back.message}")
+    urgent = [lack for lack in scene.lacks if lack.urgent]
+    if urgent:
+        return urgent[0].ready
     failure = scene.apply_error or (scene.observed.deployment and scene.observed.deployment.replica_failure)
     if failure:
         return refusal(failure)
@@ -169,8 +153,9 @@ def _stalled(scene: Scene) -> Verdict | None:
         return Verdict(True, Reason.NAME_CONFLICT, "; ".join(conflict.message for conflict in scene.conflicts))
     if scene.apply_error is not None:
         return refusal(scene.apply_error)._replace(status=True)
-    if scene.held_back is not None and scene.held_back.status is False:
-        return Verdict(True, Reason.TOO_LARGE, f"capacityPolicy is Enforce; {scene.held_back.message}")
+    lasting = next((lack.stalled for lack in scene.lacks if lack.stalled is not None), None)
+    if lasting is not None:
+        return lasting
     deployment = scene.observed.deployment
     trial = None if deployment is None else deployment.trial
     if trial is not None and trial.reason is not None:
@@ -183,13 +168,14 @@ def _stalled(scene: Scene) -> Verdict | None:
 def _reconciling(scene: Scene) -> Verdict | None:
     if scene.waits:
         return Verdict(True, Reason.PREDECESSOR_LEAVING, "; ".join(wait.message for wait in scene.waits))
-    if scene.held_back is not None:
-        return Verdict(True, Reason.READING_MODEL, scene.held_back.message)
+    coming = [(lack.urgent, lack.reconciling) for lack in scene.lacks if lack.reconciling is not None]
+    if coming and coming[0][0]:
+        return coming[0][1]
     trial = scene.observed.deployment and scene.observed.deployment.trial
     if trial and trial.under_way:
         return Verdict(True, Reason.ON_TRIAL, _on_trial(trial, scene.service.spec.rollout.analysis))
-    if scene.on_its_way is not None:
-        return Verdict(True, Reason.FETCHING, f"the model comes first: {scene.on_its_way.message}")
+    if coming:
+        return coming[0][1]
     if scene.observed.two_templates:
         return Verdict(True, Reason.ROLLING_OUT, "pods are being replaced by those of the latest template")
     if scene.draining:

@@ -9,10 +9,10 @@ from pagefleet_api.status import Capacity, Condition, MeasuredCapacity
 from pagefleet_operator.capacity import Judgement, judge
 from pagefleet_operator.knowledge import GpuNodes, Knowledge
 from pagefleet_operator.observed import Observed
-from pagefleet_operator.status.conditions import Scene
+from pagefleet_operator.supplies import of_judgement
 from tests.pagefleet_api.sizing import configs
-from tests.pagefleet_operator.plan.build import at, load, observed, pod, sample
-from tests.pagefleet_operator.status.build import condition, service, status
+from tests.pagefleet_operator.plan.build import load, observed, pod, sample
+from tests.pagefleet_operator.status.build import condition, service, status, supplied
 
 LLAMA = ModelFacts.read(configs.LLAMA_8B)
 ON_A_GPU = {"engine": {"device": "cuda", "maxModelLen": 32_768}}
@@ -123,7 +123,7 @@ def test_ignore_says_nothing_but_what_was_measured() -> None:
 
 def conditions(knowledge: Knowledge) -> dict[str, Condition]:
     judgement = judged(knowledge, capacityPolicy="Enforce")
-    found = status(Observed(), 1, judgement=judgement)
+    found = supplied(Observed(), of_judgement(judgement), judgement=judgement)
     return {kind: one for kind in ("Ready", "Fits", "Stalled", "Reconciling") if (one := condition(found, kind))}
 
 
@@ -146,4 +146,3 @@ def test_a_model_that_is_being_read_is_on_its_way() -> None:
 
 def test_without_a_judgement_there_is_no_condition() -> None:
     assert condition(status(Observed(), 1), "Fits") is None
-    assert Scene(service(), Observed(), 1, at(0)).held_back is None

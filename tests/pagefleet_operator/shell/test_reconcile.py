@@ -225,7 +225,7 @@ class TooLarge:
 
 async def test_no_pod_is_made_of_a_model_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
-    monkeypatch.setattr(bench.reconciler, "_fitting", TooLarge())
+    monkeypatch.setattr(bench.reconciler._observer, "_fitting", TooLarge())
     bench.service(capacityPolicy="Enforce", engine={"device": "cuda"})
     assert await bench.passes() == ["apply ServiceAccount", "apply Service", "status", "event NotReady"]
     conditions = {one["type"]: one for one in bench.server.bodies[-2]["status"]["conditions"]}
@@ -240,7 +240,7 @@ async def test_what_serves_goes_on_and_is_scaled_when_a_new_spec_is_too_large(mo
     await bench.passes()
     for name in ("a", "b"):
         bench.pod(name)
-    monkeypatch.setattr(bench.reconciler, "_fitting", TooLarge())
+    monkeypatch.setattr(bench.reconciler._observer, "_fitting", TooLarge())
     bench.service(version=1000, replicas=3, capacityPolicy="Enforce", engine={"device": "cuda"})
     calls = await bench.passes()
     applied = bench.server.bodies[calls.index("apply Deployment") - len(calls)]
@@ -256,7 +256,7 @@ async def test_pods_that_do_not_tell_their_spec_stay_as_they_are(monkeypatch: py
     live = bench.cache.children(KEY)[ChildKey("Deployment", "s")]
     meta = {**live["metadata"], "annotations": {}, "resourceVersion": "900"}
     bench.cache.put("Deployment", {**live, "metadata": meta})
-    monkeypatch.setattr(bench.reconciler, "_fitting", TooLarge())
+    monkeypatch.setattr(bench.reconciler._observer, "_fitting", TooLarge())
     bench.service(version=1000, replicas=2, capacityPolicy="Enforce", engine={"device": "cuda"})
     assert "apply Deployment" not in await bench.passes()
 

@@ -8,9 +8,10 @@ from pagefleet_api.status import Condition, Status
 from pagefleet_operator.autoscaling import Fleet, Outcome
 from pagefleet_operator.observed import Now, Observed
 from pagefleet_operator.status import service_status
+from pagefleet_operator.supplies import Supply
 from tests.pagefleet_operator.autoscaling.build import DEFAULTS, at, decide, fleet, ready
 
-__all__ = ["at", "condition", "fleet", "outcome", "ready", "service", "status"]
+__all__ = ["at", "condition", "fleet", "outcome", "ready", "service", "status", "supplied"]
 
 POLICY = replace(DEFAULTS, max_replicas=6)
 
@@ -51,6 +52,12 @@ def status(
         now or at(0),
         **trouble,
     )
+
+
+def supplied(seen: Observed, supply: Supply, **trouble: Any) -> Status:
+    """The status of a service with one pod wanted and this supply."""
+    lacks = () if supply.lack is None else (supply.lack,)
+    return status(seen, 1, lacks=lacks, cached=supply.cached, **trouble)
 
 
 def condition(found: Status, kind: str) -> Condition | None:

@@ -17,10 +17,21 @@ from pagefleet_operator.observed import (
 )
 from pagefleet_operator.plan.convergence import Conflict, Wait
 from pagefleet_operator.plan.prefetch import Prefetch, Stage
+from pagefleet_operator.supplies import of_prefetch
 from pagefleet_operator.trials import Phase, Trial
 from tests.pagefleet_operator.autoscaling.build import SILENT, UNPLACED
 from tests.pagefleet_operator.plan.build import START, drained, observed, pod
-from tests.pagefleet_operator.status.build import at, autoscaled, condition, fleet, outcome, ready, service, status
+from tests.pagefleet_operator.status.build import (
+    at,
+    autoscaled,
+    condition,
+    fleet,
+    outcome,
+    ready,
+    service,
+    status,
+    supplied,
+)
 
 CONFLICT = Conflict(ChildKey("Service", "llama"), "Service llama exists and is not ours")
 
@@ -283,7 +294,7 @@ def test_warnings_end_what_ready_says_in_any_state() -> None:
     ],
 )
 def test_a_cached_model_is_waited_for(stage: Stage, cached: tuple[str, str], ready: tuple[str, str, str]) -> None:
-    found = status(Observed(), 1, prefetch=Prefetch(stage, "words"))
+    found = supplied(Observed(), of_prefetch(Prefetch(stage, "words"), ()))
     told, is_ready, reconciling = (condition(found, kind) for kind in ("ModelCached", "Ready", "Reconciling"))
     assert told is not None and is_ready is not None and reconciling is not None
     assert (told.status, told.reason, told.message) == (*cached, "words")
@@ -292,7 +303,7 @@ def test_a_cached_model_is_waited_for(stage: Stage, cached: tuple[str, str], rea
 
 
 def test_a_service_that_serves_stays_ready_while_its_next_model_is_on_its_way() -> None:
-    found = condition(status(observed(pod("a")), 1, prefetch=Prefetch(Stage.FAILING, "words")), "Ready")
+    found = condition(supplied(observed(pod("a")), of_prefetch(Prefetch(Stage.FAILING, "words"), ())), "Ready")
     assert found is not None and found.status == "True"
 
 

@@ -1,0 +1,50 @@
+"""What one pass over a service sees: from the watch cache and the scraper, and asked for where pods are in trouble."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from pagefleet_api.service import InferenceService
+from pagefleet_operator.cache import ServiceKey, WatchCache
+from pagefleet_operator.fitting import Fitting
+from pagefleet_operator.inquiry import Inquiry
+from pagefleet_operator.observed import ChildKey, DeploymentView, Observed
+from pagefleet_operator.scraper import Scraper
+
+
+class Observer:
+    """Makes `Observed`."""
+
+    def __init__(self, cache: WatchCache, scraper: Scraper, inquiry: Inquiry, fitting: Fitting) -> None:
+        self._cache, self._scraper, self._inquiry, self._fitting = cache, scraper, inquiry, fitting
+
+    async def look(self, service: InferenceService) -> Observed:
+        """What is there, with what can be found out about pods in trouble."""
+        observed = await self._sampled(service)
+        found = await self._inquiry.about(service.namespace, observed, datetime.now(UTC))
+        return replace(observed, evidence=found, knowledge=await self._fitting.about(service))
+
+    def glance(self, service: InferenceService) -> Observed:
+        """What the cache and the scraper know now."""
+        key = ServiceKey(service.namespace, service.name)
+        children = self._cache.children(key)
+        live = children.get(ChildKey("Deployment", service.child_name))
+        return Observed(
+            deployment=None if live is None else DeploymentView.from_object(live),
+            pods=self._cache.pods(key),
+            samples=self._scraper.samples(key),
+            latencies=self._scraper.latencies(key),
+            generations=self._cache.generations(key),
+            children=children,
+        )
+
+    async def _sampled(self, service: InferenceService) -> Observed:
+        """What is there; with samples of this moment where a fixed number goes down, as they say who leaves.
+
+        Fixed services are sampled rarely, and by then the idlest pod may be the busiest one.
+        """
+        observed = self.glance(service)
+        serving = sum(pod.active and pod.serving for pod in observed.pods)
+        if service.spec.decides or serving <= service.spec.replicas or observed.rollout_in_progress:
+            return observed
+        await self._scraper.look(ServiceKey(service.namespace, service.name))
+        return self.glance(service)
