@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from docs.markdown import code, table
-from pagefleet_api.runtimes import INSTEAD, OWNED_FLAGS, TRAITS, Knob, Runtime, Sum
+from pagefleet_api.runtimes import EXAMPLES, INSTEAD, OWNED_FLAGS, TRAITS, Knob, Runtime, Sum
 from pagefleet_api.service import InferenceService
 from pagefleet_operator.render.model import ModelPlace
 from pagefleet_operator.render.runtimes import engine_parts
@@ -104,20 +104,6 @@ run and wait (`metrics`). Its arguments are `engine.extraArgs`; Kubernetes repla
 fixed number of replicas, and each drain lasts `drain.timeoutSeconds`, as nobody can tell when it is idle.
 """
 
-_VALUES: dict[Knob, Any] = {
-    Knob.DTYPE: "bfloat16",
-    Knob.QUANTIZATION: "fp8",
-    Knob.MAX_MODEL_LEN: 4096,
-    Knob.MAX_NUM_SEQS: 64,
-    Knob.MAX_NUM_BATCHED_TOKENS: 2048,
-    Knob.MAX_QUEUED_REQUESTS: 10,
-    Knob.KV_SIZE: "1Gi",
-    Knob.KV_MEMORY: "0.8",
-    Knob.KV_DTYPE: "fp8",
-    Knob.KV_BLOCK_SIZE: 32,
-    Knob.CHAT_TEMPLATE: {"configMapKeyRef": {"name": "c", "key": "k"}},
-    Knob.API_KEYS: {"name": "keys"},
-}
 _IN_TABLE = [runtime for runtime in Runtime if runtime is not Runtime.CUSTOM]
 
 
@@ -155,7 +141,7 @@ def _becomes(runtime: Runtime, knob: Knob) -> str:
     if knob is Knob.API_KEYS:
         return "environment"
     outer, _, inner = knob.partition(".")
-    value = _VALUES[knob]
+    value = EXAMPLES[knob]
     without, with_it = _rendered(runtime, {}), _rendered(runtime, {outer: {inner: value} if inner else value})
     flags = [word for word in with_it if word.startswith("--") and word not in without]
     return code(flags[0]) if flags else "options"

@@ -6,6 +6,7 @@ Metric names from each engine's documentation and source; where one was renamed,
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from pagefleet_api import labels
 
@@ -245,6 +246,22 @@ INSTEAD: Mapping[Knob, str] = {
     Knob.API_KEYS: "let the engine be reached through something that checks keys",
 }
 """What to do where an engine lacks a field; the end of the refusal."""
+
+EXAMPLES: Mapping[Knob, Any] = {
+    Knob.DTYPE: "bfloat16",
+    Knob.QUANTIZATION: "fp8",
+    Knob.MAX_MODEL_LEN: 4096,
+    Knob.MAX_NUM_SEQS: 64,
+    Knob.MAX_NUM_BATCHED_TOKENS: 2048,
+    Knob.MAX_QUEUED_REQUESTS: 10,
+    Knob.KV_SIZE: "1Gi",
+    Knob.KV_MEMORY: "0.8",
+    Knob.KV_DTYPE: "fp8",
+    Knob.KV_BLOCK_SIZE: 32,
+    Knob.CHAT_TEMPLATE: {"configMapKeyRef": {"name": "c", "key": "k"}},
+    Knob.API_KEYS: {"name": "keys"},
+}
+"""A value of each field that every engine which has it takes; for the documentation and the tests."""
 
 OWNED_FLAGS = (
     "--host", "--hostname", "--port", "-p", "--model", "--model-path", "--model-id", "--served-model-name",

@@ -26,6 +26,7 @@ def main(argv: Sequence[str]) -> int:
     from pagefleet_fetch.download import Patience
     from pagefleet_fetch.errors import EXIT_STATUS, FetchError
     from pagefleet_fetch.fetching import Request, fetch
+    from pagefleet_fetch.pace import Floor
 
     request = Request(
         uri=options.uri,
@@ -34,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
         only_facts=options.only_facts,
         limit=None if options.limit is None else Limit(options.limit, frozenset(options.in_use)),
         parallel=options.parallel,
-        patience=Patience(options.attempts, options.first_delay_s),
+        patience=Patience(options.attempts, options.first_delay_s, Floor(options.min_rate, options.min_rate_window_s)),
         environment=os.environ,
     )
     try:
@@ -64,7 +65,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Fetches a model into a folder: verified, resumable, all or nothing. Credentials are read from the "
         "environment: HF_TOKEN, HF_ENDPOINT, AWS_*, GOOGLE_*, AZURE_*, HTTP_AUTHORIZATION.",
         epilog="exit status: 0 the model is there; 2 wrong flags; 3 denied; 4 no such model; 5 not a usable model; "
-        "6 no space; 7 the folder holds something else; 8 no answer; 9 the bytes are not the published ones",
+        "6 no space; 7 the folder holds something else; 8 no answer; 9 the bytes are not the published ones; "
+        "10 they come too slowly",
         allow_abbrev=False,
     )
     result.add_argument("uri", help="hf:// s3:// gs:// az:// http:// https:// or file://")
@@ -84,6 +86,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     result.add_argument("--error-file", metavar="FILE", help="also write the failure there, for the kubelet to tell")
     result.add_argument("--parallel", type=int, default=8, help="files at a time (default %(default)s)")
+    _add_patience(result)
+    return result
+
+
+def _add_patience(result: argparse.ArgumentParser) -> None:
     result.add_argument(
         "--attempts",
         type=int,
@@ -96,7 +103,16 @@ def _parser() -> argparse.ArgumentParser:
         default=1.0,
         help="before the second try; doubles up to 30 s (default %(default)s)",
     )
-    return result
+    result.add_argument(
+        "--min-rate",
+        type=quantity.to_bytes,
+        default="100Ki",
+        metavar="SIZE",
+        help="a second, of all files together; slower is a failure, tried again (default %(default)s; 0: any rate)",
+    )
+    result.add_argument(
+        "--min-rate-window-s", type=float, default=60.0, help="over which it is an average (default %(default)s)"
+    )
 
 
 if __name__ == "__main__":

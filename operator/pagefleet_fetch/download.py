@@ -6,12 +6,13 @@ import random
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from pagefleet_fetch.errors import Corrupt, FetchError, NoSpace, Unavailable
+from pagefleet_fetch.errors import Corrupt, FetchError, NoSpace, TooSlow, Unavailable
 from pagefleet_fetch.folder import Folder, KeptFile
 from pagefleet_fetch.listing import RemoteFile
+from pagefleet_fetch.pace import Floor, Pace
 from pagefleet_fetch.progress import Meter
 from pagefleet_fetch.sources import Source
 from pagefleet_fetch.verifying import Digests, check_safetensors
@@ -27,11 +28,13 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 class Patience:
     """How often a failure that may pass is tried again: `attempts` in a row without a single new byte.
 
-    The wait doubles from `first_delay_s` up to 30 s, or is what the server asks for.
+    The wait doubles from `first_delay_s` up to 30 s, or is what the server asks for. Bytes that come below `floor` are
+    a failure too, and count as none.
     """
 
     attempts: int = 6
     first_delay_s: float = 1.0
+    floor: Floor = field(default_factory=Floor)
 
     def delay_s(self, failures: int, error: FetchError) -> float:
         """Before the next try, after so many failures."""
@@ -49,7 +52,7 @@ class Downloads:
 
     def __init__(self, source: Source, folder: Folder, patience: Patience, meter: Meter) -> None:
         self._source, self._folder, self._patience, self._meter = source, folder, patience, meter
-        self._stop, self._keeping = threading.Event(), threading.Lock()
+        self._stop, self._keeping, self._pace = threading.Event(), threading.Lock(), Pace(patience.floor)
 
     def run(self, files: Sequence[RemoteFile], parallel: int) -> list[KeptFile]:
         """Fetch and verify each of them. Raises the first FetchError; the others stop where they are."""
@@ -81,9 +84,8 @@ class Downloads:
             before = _size_bytes(part)
             try:
                 return self._attempt(file)
-            except (Unavailable, Corrupt) as error:
-                gained = isinstance(error, Unavailable) and _size_bytes(part) > before
-                failures = 1 if gained else failures + 1
+            except (Unavailable, TooSlow, Corrupt) as error:
+                failures = 1 if self._gained(error, _size_bytes(part) - before) else failures + 1
                 if isinstance(error, Corrupt):
                     self._meter.add(-_size_bytes(part))
                     part.unlink(missing_ok=True)
@@ -94,6 +96,12 @@ class Downloads:
                 fields = {"file": file.path, "error": str(error), "failures": failures, "again_in_s": round(delay_s, 1)}
                 log.warning("fetch_tried_again", extra=fields)
                 self._stop.wait(delay_s)
+
+    def _gained(self, error: FetchError, new_bytes: int) -> bool:
+        """Whether an attempt brought the download on; one that ended too slow must have been fast before."""
+        if isinstance(error, TooSlow):
+            return new_bytes > 2 * self._patience.floor.window_bytes
+        return isinstance(error, Unavailable) and new_bytes > 0
 
     def _attempt(self, file: RemoteFile) -> KeptFile:
         """Append what is missing to the part, then verify the whole."""
@@ -118,7 +126,7 @@ class Downloads:
                 digests = Digests(file)
             try:
                 with self._folder.part(file).open("ab" if digests.size_bytes else "wb") as out:
-                    for chunk in stream.chunks:
+                    for chunk in self._pace.follow(stream.chunks, file.path):
                         digests.check_room(file.path, chunk)
                         out.write(chunk)
                         digests.add(chunk)

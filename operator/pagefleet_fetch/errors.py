@@ -33,6 +33,10 @@ class Unavailable(FetchError):
         self.after_s = after_s
 
 
+class TooSlow(FetchError):
+    """Bytes come, but so few that the model would never be there. Worth another try from where it was."""
+
+
 class Corrupt(FetchError):
     """Bytes arrived that are not the published ones. Worth another try from the start."""
 
@@ -45,5 +49,6 @@ EXIT_STATUS: dict[type[FetchError], int] = {
     Occupied: 7,
     Unavailable: 8,
     Corrupt: 9,
+    TooSlow: 10,
 }
 """Of the program; 0 is a model that is there, 2 a wrong command line."""

@@ -17,12 +17,15 @@ from pagefleet_fetch.hub import Hub
 from pagefleet_fetch.listing import SAFETENSORS_INDEX, Listing, RemoteFile
 from pagefleet_fetch.local import Local
 from pagefleet_fetch.objects import Objects
+from pagefleet_fetch.pace import within
 from pagefleet_fetch.pages import Pages, weight_files
 from pagefleet_fetch.progress import Meter
 from pagefleet_fetch.sources import Source
 
 log = logging.getLogger(__name__)
 
+_LISTING_LIMIT_S = 600.0
+"""A web server is asked for hundreds of files one by one."""
 _SPARE_BYTES = 64 << 20
 """Left free on the disk, for the file system's own needs."""
 
@@ -121,7 +124,7 @@ def _listed(source: Source, patience: Patience) -> Listing:
     failures = 0
     while True:
         try:
-            return source.listing()
+            return _in_time(source)
         except Unavailable as error:
             failures += 1
             if failures >= patience.attempts:
@@ -130,6 +133,13 @@ def _listed(source: Source, patience: Patience) -> Listing:
             fields = {"error": str(error), "failures": failures, "again_in_s": round(delay_s, 1)}
             log.warning("listing_tried_again", extra=fields)
             time.sleep(delay_s)
+
+
+def _in_time(source: Source) -> Listing:
+    try:
+        return within(_LISTING_LIMIT_S, source.listing)
+    except TimeoutError as error:
+        raise Unavailable(f"the source did not tell what it has: {error}") from error
 
 
 def _check_room(request: Request, folder: Folder, missing_bytes: int) -> None:

@@ -14,6 +14,7 @@ from pagefleet_fetch.listing import Listing, RemoteFile
 from pagefleet_fetch.sources import Stream
 
 _PIECE_BYTES = 16 << 20
+_CHUNK_BYTES = 256 << 10
 _KEYS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL where needed)",
     "gs": "GOOGLE_SERVICE_ACCOUNT_KEY",
@@ -59,9 +60,9 @@ class Objects:
             end = min(offset + _PIECE_BYTES, size)
             with self._refusals():
                 answer = self._store.get(file.path, options={"range": (offset, end), "if_match": file.etag})
-                piece = bytes(answer.bytes())
-            yield piece
-            offset += len(piece)
+                for chunk in answer.stream(min_chunk_size=_CHUNK_BYTES):
+                    yield bytes(chunk)
+                    offset += len(chunk)
 
     @contextlib.contextmanager
     def _refusals(self) -> Iterator[None]:

@@ -10,9 +10,13 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from pagefleet_fetch.errors import Corrupt, Denied, FetchError, Missing, Unavailable
+from pagefleet_fetch.pace import within
 from pagefleet_fetch.sources import Stream
 
 _TIMEOUT_S = 30.0
+"""Between two bytes."""
+_HEADERS_LIMIT_S = 120.0
+"""Until an answer begins, redirects included."""
 _CHUNK_BYTES = 1 << 20
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _NO_SUCH_RANGE = 416
@@ -75,7 +79,7 @@ class Web:
         own = {**self._headers, **headers, "Accept-Encoding": "identity"}
         request = urllib.request.Request(url, headers=own, method=method)
         try:
-            answer = self._opener.open(request, timeout=_TIMEOUT_S)
+            answer = within(_HEADERS_LIMIT_S, lambda: self._opener.open(request, timeout=_TIMEOUT_S))
         except urllib.error.HTTPError as error:
             with error:
                 raise self._refusal(url, error) from None
@@ -89,7 +93,7 @@ class Web:
 
     def _chunks(self, url: str, answer: http.client.HTTPResponse) -> Iterator[bytes]:
         try:
-            while chunk := answer.read(_CHUNK_BYTES):
+            while chunk := answer.read1(_CHUNK_BYTES):  # what is there, as a whole megabyte may never be
                 yield chunk
         except (OSError, http.client.HTTPException) as error:
             raise Unavailable(f"{url} broke off: {_words(error)}") from error

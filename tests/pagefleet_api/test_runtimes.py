@@ -5,23 +5,8 @@ from typing import Any
 import pytest
 
 from pagefleet_api.runtime_rules import cel
-from pagefleet_api.runtimes import INSTEAD, OWNED_FLAGS, TRAITS, Knob, Runtime, place
+from pagefleet_api.runtimes import EXAMPLES, INSTEAD, OWNED_FLAGS, TRAITS, Knob, Runtime, place
 from pagefleet_api.service import InferenceService, InvalidService
-
-VALUES: dict[Knob, Any] = {
-    Knob.DTYPE: "bfloat16",
-    Knob.QUANTIZATION: "fp8",
-    Knob.MAX_MODEL_LEN: 4096,
-    Knob.MAX_NUM_SEQS: 64,
-    Knob.MAX_NUM_BATCHED_TOKENS: 2048,
-    Knob.MAX_QUEUED_REQUESTS: 10,
-    Knob.KV_SIZE: "1Gi",
-    Knob.KV_MEMORY: "0.8",
-    Knob.KV_DTYPE: "fp8",
-    Knob.KV_BLOCK_SIZE: 16,
-    Knob.CHAT_TEMPLATE: {"configMapKeyRef": {"name": "c", "key": "k"}},
-    Knob.API_KEYS: {"name": "keys"},
-}
 
 
 def engine(runtime: Runtime, **fields: Any) -> dict[str, Any]:
@@ -33,7 +18,7 @@ def engine(runtime: Runtime, **fields: Any) -> dict[str, Any]:
 
 def with_knob(runtime: Runtime, knob: Knob) -> dict[str, Any]:
     outer, _, inner = knob.partition(".")
-    return engine(runtime, **{outer: {inner: VALUES[knob]} if inner else VALUES[knob]})
+    return engine(runtime, **{outer: {inner: EXAMPLES[knob]} if inner else EXAMPLES[knob]})
 
 
 def parsed(fields: dict[str, Any], uri: str = "file:///m") -> InferenceService:
@@ -53,7 +38,7 @@ def test_a_field_is_taken_or_refused_as_the_table_says(runtime: Runtime, knob: K
     words = str(refusal.value)
     assert f"engine.{knob}" in words
     assert f"not available with engine.runtime {runtime}; {INSTEAD[knob]}" in words
-    assert isinstance(VALUES[knob], dict) or f" {VALUES[knob]} " in words
+    assert isinstance(EXAMPLES[knob], dict) or f" {EXAMPLES[knob]} " in words
 
 
 CLASHES = (

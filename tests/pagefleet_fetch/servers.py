@@ -7,6 +7,7 @@ X-Linked-Etag, large files by a redirect to another host, ranges. Faults are que
 import contextlib
 import json
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,12 +21,15 @@ LARGE = (".safetensors", ".bin", ".gguf")
 
 @dataclass(frozen=True)
 class Fault:
-    """What becomes of one request for a file: a status, bytes cut off, bytes changed, or more of them."""
+    """What becomes of one request for a file: a status, bytes cut off, bytes changed, more of them, or each of them
+    so many seconds after the last.
+    """
 
     status: int | None = None
     cut_after: int | None = None
     flip_first_byte: bool = False
     longer_by: int = 0
+    drip_s: float | None = None
     wait: threading.Event | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
 
@@ -103,9 +107,21 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "GET":
             sent = body if fault.cut_after is None else body[: fault.cut_after]
+            self.close_connection = fault.cut_after is not None
+            if fault.drip_s is not None:
+                self.drip(sent, fault.drip_s)
+                return
             self.wfile.write(sent)
             self.served.sent_bytes += len(sent)
-            self.close_connection = fault.cut_after is not None
+
+    def drip(self, body: bytes, every_s: float) -> None:
+        """Until whoever asks has had enough."""
+        self.close_connection = True
+        with contextlib.suppress(OSError):
+            for place in range(len(body)):
+                self.wfile.write(body[place : place + 1])
+                self.served.sent_bytes += 1
+                time.sleep(every_s)
 
 
 class HubHandler(Handler):
