@@ -32,6 +32,11 @@ _CACHE: _CHECKED = (
     "model.cache.mode: PVC is for models that are downloaded (hf, s3, gs, az, http, https); leave model.cache out: "
     "other schemes have the model at hand",
 )
+_PREFETCH: _CHECKED = (
+    "!has(self.prefetch) || self.prefetch || (has(self.mode) && self.mode == 'PVC' && !has(self.limit))",
+    "model.cache.prefetch: false is for model.cache.mode: PVC without model.cache.limit, which the download's Job "
+    "keeps; leave prefetch or limit out",
+)
 _CLAIM: _CHECKED = (
     "(has(self.mode) && self.mode == 'PVC') == has(self.pvc) && (!has(self.limit) || has(self.pvc))",
     "model.cache.mode: PVC takes model.cache.pvc, the name of a PersistentVolumeClaim, and maybe model.cache.limit; "
@@ -54,7 +59,7 @@ class CacheMode(StrEnum):
 class ModelCache(Model):
     """A place for downloaded models that outlives pods."""
 
-    model_config = ConfigDict(json_schema_extra=rules(_CLAIM))
+    model_config = ConfigDict(json_schema_extra=rules(_CLAIM, _PREFETCH))
     mode: CacheMode = Field(
         CacheMode.NONE,
         description="None: each pod downloads the model into its own storage. PVC: a Job downloads it once onto a "
@@ -72,9 +77,17 @@ class ModelCache(Model):
         "uses go, the longest unused first. Default: nothing is removed.",
     )
 
+    prefetch: bool = Field(
+        True,
+        description="Download before any pod is wanted. False, with mode PVC: no Job; the first pod downloads the "
+        "model onto the claim while it holds its GPU, and others wait for it. Default: true.",
+    )
+
     @model_validator(mode="after")
     def _agrees(self) -> Self:
         wanted = self.mode is CacheMode.PVC
+        if not self.prefetch and (not wanted or self.limit is not None):
+            raise ValueError(_PREFETCH[1])
         if wanted != (self.pvc is not None) or (self.limit is not None and not wanted):
             raise ValueError(_CLAIM[1])
         return self
@@ -131,6 +144,11 @@ class ModelSource(Model):
     def downloaded(self) -> bool:
         """Its files come over the network before the engine starts."""
         return self.location.scheme in model_uri.DOWNLOADED
+
+    @property
+    def fetched_by_pods(self) -> bool:
+        """Each pod sees to the download itself, before its engine starts."""
+        return self.downloaded and (self.cache.mode is CacheMode.NONE or not self.cache.prefetch)
 
     @property
     def key(self) -> str:

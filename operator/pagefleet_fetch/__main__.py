@@ -26,6 +26,7 @@ def main(argv: Sequence[str]) -> int:
     from pagefleet_fetch.download import Patience
     from pagefleet_fetch.errors import EXIT_STATUS, FetchError
     from pagefleet_fetch.fetching import Request, fetch
+    from pagefleet_fetch.holding import fetch_and_hold
     from pagefleet_fetch.pace import Floor
 
     request = Request(
@@ -39,6 +40,8 @@ def main(argv: Sequence[str]) -> int:
         environment=os.environ,
     )
     try:
+        if options.hold is not None:
+            fetch_and_hold(request, Path(options.hold))
         record = fetch(request)
     except FetchError as error:
         message = " ".join(str(error).split())
@@ -83,6 +86,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     result.add_argument(
         "--in-use", action="append", default=[], metavar="NAME", help="a folder beside DIR that must stay; repeatable"
+    )
+    result.add_argument(
+        "--hold",
+        metavar="FILE",
+        help="stay until SIGTERM: make FILE once the model is there, keep others from removing it, end when it is not "
+        "whole any more",
     )
     result.add_argument("--error-file", metavar="FILE", help="also write the failure there, for the kubelet to tell")
     result.add_argument("--parallel", type=int, default=8, help="files at a time (default %(default)s)")

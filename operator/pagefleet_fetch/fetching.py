@@ -67,7 +67,7 @@ def _fetched(request: Request, source: Source, folder: Folder) -> Record:
     with folder.locked():
         present = folder.present()
         if present is not None:
-            return _same_model(present, request)
+            return same_model(present, request)
         began_s = time.monotonic()
         found = _listed(source, request.patience)
         wanted = _wanted(request, found)
@@ -109,7 +109,8 @@ def _wanted(request: Request, found: Listing) -> tuple[RemoteFile, ...]:
     return choose(found.files, request.uri)
 
 
-def _same_model(present: Record, request: Request) -> Record:
+def same_model(present: Record, request: Request) -> Record:
+    """The record of a model that is there, if it is the one that is asked for. Raises Occupied."""
     same = (present.uri, present.requested_revision, present.only_facts)
     if same != (request.uri, request.revision, request.only_facts):
         raise Occupied(

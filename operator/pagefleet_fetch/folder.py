@@ -95,6 +95,23 @@ class Folder:
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[Record | None]:
+        """Share the model's lock: nobody removes it meanwhile. Gives its record, None while it is not whole."""
+        self.target.parent.mkdir(parents=True, exist_ok=True)
+        with _lock_file(self.target).open("a+") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            yield self.whole()
+
+    def whole(self) -> Record | None:
+        """The record of a model of which every file is there; None otherwise."""
+        record = Record.read(self.target)
+        return record if record is not None and record.holds(self.target) else None
+
+    def used(self) -> None:
+        """Note that the model is in use now: what was used longest ago is the first to go."""
+        os.utime(self.target / RECORD)
+
     def present(self) -> Record | None:
         """The record of a whole model that is there; a folder that lost files is moved out of the way.
 
@@ -111,7 +128,7 @@ class Folder:
             self.target.rmdir()
             return None
         if record.holds(self.target):
-            os.utime(self.target / RECORD)
+            self.used()
             return record
         log.warning("model_incomplete", extra={"folder": str(self.target)})
         remove(self.target)

@@ -124,7 +124,8 @@ def _is_going(job: Body) -> bool:
 
 
 def _cached(service: InferenceService) -> bool:
-    return service.spec.model.cache.mode is CacheMode.PVC
+    """By a Job."""
+    return service.spec.model.cache.mode is CacheMode.PVC and service.spec.model.cache.prefetch
 
 
 def _model(body: Body) -> dict[str, Any]:

@@ -17,6 +17,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"uri": "hf://org/name", "cache": {"pvc": "a"}}, "model.cache.mode: PVC takes model.cache.pvc"),
     ({"uri": "hf://org/name", "cache": {"limit": "1Gi"}}, "model.cache.mode: PVC takes model.cache.pvc"),
     (
+        {"uri": "hf://org/name", "cache": {"prefetch": False}},
+        "model.cache.prefetch: false is for model.cache.mode: PVC",
+    ),
+    (
+        {"uri": "hf://org/name", "cache": {"mode": "PVC", "pvc": "a", "limit": "1Gi", "prefetch": False}},
+        "model.cache.prefetch: false is for model.cache.mode: PVC without",
+    ),
+    (
         {"uri": "hf://org/name", "cache": {"mode": "PVC", "pvc": "a", "limit": 1}},
         "model.cache.limit must be at least 1Mi",
     ),

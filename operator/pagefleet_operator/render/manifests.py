@@ -12,7 +12,6 @@ from pagefleet_api import labels
 from pagefleet_api.service import InferenceService, Spec
 from pagefleet_operator.ownership import Owner
 from pagefleet_operator.render import pod
-from pagefleet_operator.render.model import fetches_in_pod
 
 Manifest = dict[str, Any]
 
@@ -122,7 +121,7 @@ def deployment(service: InferenceService, choices: Choices) -> Manifest:
         ENGINE_DIGEST: engine_digest(service),
         PODS_SPEC: service.spec.model_dump_json(include=_PODS, exclude_none=True, exclude_unset=True, by_alias=True),
         ENGINE_IMAGE: choices.image,
-        **({FETCH_IMAGE: choices.fetch_image} if fetches_in_pod(service.spec.model) else {}),
+        **({FETCH_IMAGE: choices.fetch_image} if service.spec.model.fetched_by_pods else {}),
         labels.TEMPLATE: template_digest(service, choices),
         **({} if choices.trial is None else {labels.TRIAL: choices.trial}),
         **(choices.owner.notes() if choices.owner else {}),

@@ -46,21 +46,16 @@ def model_place(spec: Spec, fetch_image: str) -> ModelPlace:
     if scheme == "oci":
         image, _, folder = rest.partition("#")
         return _mounted({"image": {"reference": image, "pullPolicy": "IfNotPresent"}}, folder)
-    if model.cache.mode is CacheMode.PVC:
-        return _mounted(_claim(model.cache.pvc or ""), _within(model))
-    return _fetched(spec, fetch_image)
-
-
-def fetches_in_pod(model: ModelSource) -> bool:
-    """Each pod downloads the model by itself."""
-    return model.downloaded and model.cache.mode is CacheMode.NONE
+    if model.fetched_by_pods:
+        return _fetched(spec, fetch_image)
+    return _mounted(_claim(model.cache.pvc or ""), _within(model))
 
 
 def warnings(model: ModelSource) -> tuple[str, ...]:
     """What a user should know of the model that they asked for."""
     if model.location.scheme != "hf" or model.revision is not None:
         return ()
-    when = "whenever a pod starts" if fetches_in_pod(model) else "at the first download"
+    when = "whenever a pod starts" if model.cache.mode is CacheMode.NONE else "at the first download"
     return (
         f"spec.model.revision is absent, so the weights are those of the hub's default branch {when}; give a commit",
     )
@@ -98,7 +93,9 @@ def _words(container: Mapping[str, Any]) -> list[Any]:
 
 
 def _fetched(spec: Spec, image: str) -> ModelPlace:
-    place = _mounted({"emptyDir": {}}, _within(spec.model))
+    claim = spec.model.cache.pvc
+    volume: Part = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}}
+    place = _mounted(volume, _within(spec.model))
     resources = {"requests": dict(spec.resources.requests), "limits": dict(spec.resources.limits)}
     container = fetch_container(
         image,

@@ -105,3 +105,15 @@ def test_a_model_of_the_hub_without_a_revision_is_warned_of() -> None:
     assert warnings(_service(uri="s3://bucket/name").spec.model) == ()
     (cached,) = warnings(_service(uri="hf://org/name", cache={"mode": "PVC", "pvc": "models"}).spec.model)
     assert "at the first download" in cached
+
+
+def test_without_a_prefetch_the_first_pod_fills_the_claim_and_engines_only_read_it() -> None:
+    service = _service(uri="hf://org/name", revision="v1", cache={"mode": "PVC", "pvc": "models", "prefetch": False})
+    deployment = _deployment(service)
+    pod = deployment["spec"]["template"]["spec"]
+    (fetcher,) = pod["initContainers"]
+    assert {"name": "models", "persistentVolumeClaim": {"claimName": "models"}} in pod["volumes"]
+    assert {"name": "models", "mountPath": MODELS} in fetcher["volumeMounts"]
+    assert {"name": "models", "mountPath": MODELS, "readOnly": True} in pod["containers"][0]["volumeMounts"]
+    assert _engine_model(pod) == f"file://{MODELS}/{service.spec.model.key}"
+    assert deployment["metadata"]["annotations"]["pagefleet.io/fetch-image"] == "control:1"

@@ -211,3 +211,11 @@ async def test_a_download_that_another_operators_service_shares_is_left_as_it_is
     mounted = {"model": {"uri": "pvc://models/by-hand/a"}, "engine": ENGINE}
     bench.cache.put(labels.KIND, {"kind": labels.KIND, "metadata": of_mounted, "spec": mounted})
     assert "delete Job" not in await bench.passes(2)
+
+
+async def test_without_a_prefetch_there_is_no_job_and_pods_are_wanted_at_once() -> None:
+    bench = Bench()
+    bench.service(model={**MODEL, "cache": {**MODEL["cache"], "prefetch": False}}, engine=ENGINE, replicas=2)
+    assert "create Job" not in await bench.passes()
+    assert deployments(bench)[-1]["replicas"] == 2
+    assert "ModelCached" not in conditions(bench)
