@@ -1,6 +1,7 @@
 """The status as a whole."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from pagefleet_api import labels
 from pagefleet_api.reasons import ConditionType, Reason
@@ -48,10 +49,7 @@ def service_status(
     decision, targets = _decided(service, observed, outcome, previous.autoscaling, now)
     return Status(
         observed_generation=service.generation,
-        replicas=len(scene.serving),
-        ready_replicas=len(scene.ready),
-        updated_replicas=observed.deployment.updated if observed.deployment else 0,
-        draining_replicas=len(scene.draining),
+        **_replicas(scene),
         selector=labels.selector_text(service.name),
         url=f"http://{service.child_name}.{service.namespace}.svc/v1",
         ready=f"{len(scene.ready)}/{wanted}",
@@ -61,6 +59,17 @@ def service_status(
         cold_start=_cold_start(starts) or previous.cold_start,
         conditions=dated(verdicts(scene), service.generation, previous.conditions, now),
     )
+
+
+def _replicas(scene: Scene) -> dict[str, Any]:
+    """How many there are, by their state; named as the status has them."""
+    live = scene.observed.deployment
+    return {
+        "replicas": len(scene.serving),
+        "ready_replicas": len(scene.ready),
+        "updated_replicas": live.updated if live else 0,
+        "draining_replicas": len(scene.draining),
+    }
 
 
 def _decided(
