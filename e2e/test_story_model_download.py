@@ -171,3 +171,15 @@ def test_a_new_model_that_does_not_exist_leaves_the_old_one_serving(story: Story
         watch.until(lambda body: is_ready(body, 1) and _says(body, "ModelCached")[0] == "True", 30)
     assert [pod.name for pod in service.pods()] == [before]
     wait_for("only the model that is served has a Job", lambda: len(story.jobs()) == 1, 20)
+
+
+def test_without_a_prefetch_a_pod_sees_to_its_claim_and_no_job_is_made(story: Story) -> None:
+    jobs = {job["metadata"]["uid"] for job in story.jobs()}
+    story.kubectl.apply(manifests.text(_service("four", {"mode": "PVC", "pvc": "models", "prefetch": False})))
+    service = story.service("four")
+    ready = service.wait_until_ready(1, 90)
+    assert condition(ready, "ModelCached") is None
+    assert {job["metadata"]["uid"] for job in story.jobs()} == jobs, "no Job is made for it"
+    (pod,) = service.pods()
+    words = story.kubectl.run("logs", pod.name, "-c", labels.FETCH_CONTAINER)
+    assert "model_present" in words, f"it is there from the others' Job already: {words}"
