@@ -53,6 +53,7 @@ class Reason(StrEnum):
     APPLY_FAILED = "ApplyFailed"
     ON_TRIAL = "OnTrial"
     SLO_REGRESSION = "SLORegression"
+    INTERNAL_ERROR = "InternalError"
     # Fits; the first two of Ready, Reconciling and Stalled too
     TOO_LARGE = "TooLarge"
     READING_MODEL = "ReadingModel"
@@ -109,4 +110,5 @@ class EventReason(StrEnum):
     ROLLED_BACK = "RolledBack"
     READY = "Ready"
     NOT_READY = "NotReady"
+    INTERNAL_ERROR = "InternalError"
     INVALID_SPEC = "InvalidSpec"

@@ -15,6 +15,7 @@ _WARNINGS = frozenset(
         EventReason.INVALID_SPEC,
         EventReason.TRIAL_SKIPPED,
         EventReason.ROLLED_BACK,
+        EventReason.INTERNAL_ERROR,
     }
 )
 _QUIET = frozenset({Reason.STARTING, Reason.READING_MODEL, Reason.MODEL_NOT_CACHED, Reason.PAUSED})
@@ -75,11 +76,15 @@ def event_body(namespace: str, name: str, uid: str, news: News, now: datetime) -
 
 
 def turn(before: Status, after: Status) -> News | None:
-    """The Event of a service that became ready, is ready no more, cannot come up for another cause, or cannot be read.
+    """The Event of a service that became ready, is ready no more, cannot come up for another cause, cannot be read, or
+    makes the operator crash.
 
     A service that is only starting, or was paused, does what it was asked for.
     """
-    old, new = _ready(before), _ready(after)
+    crash = _crash(after)
+    if crash is not None:
+        return None if _crash(before) else News(EventReason.INTERNAL_ERROR, crash.message)
+    old, new = _condition(before, ConditionType.READY), _condition(after, ConditionType.READY)
     if new is None or (old is not None and (old.status, old.reason) == (new.status, new.reason)):
         return None
     if new.reason == Reason.INVALID_SPEC:
@@ -92,5 +97,10 @@ def turn(before: Status, after: Status) -> News | None:
     return None
 
 
-def _ready(status: Status) -> Condition | None:
-    return next((condition for condition in status.conditions if condition.type == ConditionType.READY), None)
+def _condition(status: Status, kind: ConditionType) -> Condition | None:
+    return next((condition for condition in status.conditions if condition.type == kind), None)
+
+
+def _crash(status: Status) -> Condition | None:
+    stalled = _condition(status, ConditionType.STALLED)
+    return stalled if stalled is not None and stalled.reason == Reason.INTERNAL_ERROR else None

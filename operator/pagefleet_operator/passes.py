@@ -12,7 +12,7 @@ from pagefleet_api.explanation import Explanation
 from pagefleet_api.service import InferenceService
 from pagefleet_api.status import Decision, Status
 from pagefleet_operator import cluster as api
-from pagefleet_operator import render
+from pagefleet_operator import render, status
 from pagefleet_operator.autoscaling import Claim, Fleet, Memory, Outcome, Policy, next_steps
 from pagefleet_operator.basis import Basis
 from pagefleet_operator.capacity import Judgement, judge
@@ -22,7 +22,6 @@ from pagefleet_operator.news import News
 from pagefleet_operator.observed import Body, ChildKey, Now, Observed
 from pagefleet_operator.plan.trial import Baseline, Course
 from pagefleet_operator.starts import StartLog
-from pagefleet_operator.status import service_status
 
 TRAIL_LENGTH = 100
 
@@ -120,22 +119,21 @@ def judged(service: InferenceService, observed: Observed, body: Body | None) -> 
 def status_of(done: Done, observed: Observed, before: Status, now: Now) -> Status:
     """What to say of the service after this pass; `observed` has its writes in it, `before` is the live status."""
     decided = done.decided
-    return service_status(
+    scene = status.Scene(
         decided.steps.service,
         observed,
         decided.wanted,
-        decided.outcome,
-        before,
         now,
+        decided.outcome,
         conflicts=done.hindrances.conflicts,
         waits=done.hindrances.waits,
         apply_error=None if done.refusal is None else str(done.refusal),
-        judgement=decided.judgement,
-        starts=decided.starts,
         warnings=render.warnings(decided.steps.service),
+        judgement=decided.judgement,
         lacks=decided.basis.lacks,
         cached=decided.basis.cached,
     )
+    return status.service_status(scene, before, decided.starts)
 
 
 def time_decision(metrics: Metrics, decided: Pass) -> None:

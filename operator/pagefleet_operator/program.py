@@ -164,7 +164,7 @@ class Program:
         while True:
             key = await self._queue.get()
             try:
-                if self._holds() and self._watch.knows(key.namespace) and await self._claims.may_act(key):
+                if self._holds() and self._watch.knows(key.namespace):
                     await self._pass(key)
                 else:
                     self._reconciler.forget(key)
@@ -174,7 +174,10 @@ class Program:
     async def _pass(self, key: ServiceKey) -> None:
         began_s, result = time.monotonic(), "ok"
         try:
-            await self._reconciler.converge(key)
+            if await self._claims.may_act(key):
+                await self._reconciler.converge(key)
+            else:
+                self._reconciler.forget(key)
             self._queue.succeeded(key)
         except api.Terminating as error:
             result = "terminating"
@@ -187,11 +190,19 @@ class Program:
             delay_s = self._queue.failed(key)
             fields = {"service": str(key), "result": result, "error": str(error), "again_in_s": delay_s}
             log.warning("pass_failed", extra=fields)
-        except Exception:
+        except Exception as error:
             result = "bug"
             delay_s = self._queue.failed(key)
             log.exception("pass_crashed", extra={"service": str(key), "again_in_s": delay_s})
+            await self._tell_crash(key, error)
         self._metrics.observe(Operator.RECONCILE, time.monotonic() - began_s, result)
+
+    async def _tell_crash(self, key: ServiceKey, crash: Exception) -> None:
+        """A service of which nothing can be said must not take the others' passes with it."""
+        try:
+            await self._reconciler.report_crash(key, crash)
+        except Exception as error:
+            log.warning("crash_not_reported", extra={"service": str(key), "error": repr(error)})
 
     async def _compete(self) -> None:
         await self._leadership.step()  # who leads can be told at once

@@ -41,7 +41,7 @@ from pagefleet_operator.rollouts import Images, choose
 from pagefleet_operator.scaling import sample_max_age_s, scale
 from pagefleet_operator.scraper import Scraper
 from pagefleet_operator.settings import Settings
-from pagefleet_operator.status import invalid_status
+from pagefleet_operator.status import crash_words, crashed_status, invalid_status
 from pagefleet_operator.supplies import of_judgement
 from pagefleet_operator.supplying import Supplier, Supplying
 
@@ -96,6 +96,16 @@ class Reconciler:
             done.check()
         elif invalid is not None:
             await self._report_invalid(key, invalid, now)
+
+    async def report_crash(self, key: ServiceKey, error: BaseException) -> None:
+        """Say on the service that a pass over it ended in an error of our own. Raises ApiError."""
+        body, now = self._cache.service(key), Now(datetime.now(UTC), time.monotonic())
+        if body is not None:
+            meta, words = body["metadata"], crash_words(error)
+            generation = meta.get("generation", 1)
+            await self._reporter.report(
+                key, meta["uid"], lambda before: crashed_status(words, generation, before, now), now
+            )
 
     def forget(self, key: ServiceKey) -> None:
         """The service is gone or being deleted: its children go with it."""

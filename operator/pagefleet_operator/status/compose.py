@@ -1,75 +1,42 @@
 """The status as a whole."""
 
-from collections.abc import Sequence
-from typing import Any
-
 from pagefleet_api import labels
 from pagefleet_api.reasons import ConditionType, Reason
 from pagefleet_api.service import InferenceService
 from pagefleet_api.status import AutoscalingStatus, ColdStart, Decision, StartPhases, Status
 from pagefleet_operator import published
 from pagefleet_operator.autoscaling.values import Outcome, Verdict
-from pagefleet_operator.capacity import UNJUDGED, Judgement
 from pagefleet_operator.observed import Now, Observed, format_second
-from pagefleet_operator.plan.convergence import Conflict, Wait
 from pagefleet_operator.starts import StartLog
 from pagefleet_operator.status.conditions import Scene, dated, verdicts
-from pagefleet_operator.supplies import Lack
 
 HISTORY_LIMIT = 10
 
 
-def service_status(
-    service: InferenceService,
-    observed: Observed,
-    wanted: int,
-    outcome: Outcome | None,
-    previous: Status,
-    now: Now,
-    *,
-    conflicts: Sequence[Conflict] = (),
-    waits: Sequence[Wait] = (),
-    apply_error: str | None = None,
-    warnings: Sequence[str] = (),
-    judgement: Judgement = UNJUDGED,
-    starts: StartLog | None = None,
-    lacks: Sequence[Lack] = (),
-    cached: Verdict | None = None,
-) -> Status:
+def service_status(scene: Scene, previous: Status, starts: StartLog | None = None) -> Status:
     """The status to report.
 
-    Give it what is observed after the pass, its own writes included: else it says of the new generation what was
-    true before. `outcome` is None for fixed replicas, `apply_error` the API server's refusal. Transition times, the
-    history, the last scale time, and cold starts where `starts` has none yet, come from `previous`. `warnings` is what
-    the user should know, whatever the state, `lacks` what pods wait for, `cached` how far a cached model is.
+    Give the scene what is observed after the pass, its own writes included: else it says of the new generation what
+    was true before. Transition times, the history, the last scale time, and cold starts where `starts` has none yet,
+    come from `previous`.
     """
-    scene = Scene(
-        service, observed, wanted, now, outcome, conflicts, waits, apply_error, warnings, judgement, lacks, cached
-    )
-    decision, targets = _decided(service, observed, outcome, previous.autoscaling, now)
+    service, observed, now = scene.service, scene.observed, scene.now
+    decision, targets = _decided(service, observed, scene.outcome, previous.autoscaling, now)
     return Status(
         observed_generation=service.generation,
-        **_replicas(scene),
+        replicas=len(scene.serving),
+        ready_replicas=len(scene.ready),
+        updated_replicas=observed.deployment.updated if observed.deployment else 0,
+        draining_replicas=len(scene.draining),
         selector=labels.selector_text(service.name),
         url=f"http://{service.child_name}.{service.namespace}.svc/v1",
-        ready=f"{len(scene.ready)}/{wanted}",
+        ready=f"{len(scene.ready)}/{scene.wanted}",
         targets=targets,
-        capacity=judgement.capacity,
+        capacity=scene.judgement.capacity,
         autoscaling=_autoscaling(decision, previous.autoscaling),
         cold_start=_cold_start(starts) or previous.cold_start,
         conditions=dated(verdicts(scene), service.generation, previous.conditions, now),
     )
-
-
-def _replicas(scene: Scene) -> dict[str, Any]:
-    """How many there are, by their state; named as the status has them."""
-    live = scene.observed.deployment
-    return {
-        "replicas": len(scene.serving),
-        "ready_replicas": len(scene.ready),
-        "updated_replicas": live.updated if live else 0,
-        "draining_replicas": len(scene.draining),
-    }
 
 
 def _decided(

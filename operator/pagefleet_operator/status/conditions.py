@@ -32,9 +32,11 @@ class Scene:
     wanted: int
     now: Now
     outcome: Outcome | None = None
+    """None for fixed replicas."""
     conflicts: Sequence[Conflict] = ()
     waits: Sequence[Wait] = ()
     apply_error: str | None = None
+    """The API server's refusal."""
     warnings: Sequence[str] = ()
     """What the user should know, whatever the state."""
     judgement: Judgement = UNJUDGED

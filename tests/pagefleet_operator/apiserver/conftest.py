@@ -14,6 +14,7 @@ from e2e.cluster.box import Box
 from e2e.cluster.layout import Layout
 from pagefleet_api.crd import custom_resource_definition
 from tests.pagefleet_operator.apiserver.api import Api, eventually
+from tests.pagefleet_operator.apiserver.operator_process import nothing
 from tests.pagefleet_operator.apiserver.operators import FAST, OperatorProcess
 
 _NUMBERS = itertools.count(1)
@@ -61,7 +62,13 @@ def start(box: Box, namespace: str, tmp_path: Path) -> Iterator[Start]:
     """Starts operators of the test's namespace; all are stopped at the end."""
     started: list[OperatorProcess] = []
 
-    def begin(*, kubeconfig: Path | None = None, flags: tuple[str, ...] = (), **timings: Any) -> OperatorProcess:
+    def begin(
+        *,
+        kubeconfig: Path | None = None,
+        flags: tuple[str, ...] = (),
+        first: Callable[[], None] = nothing,
+        **timings: Any,
+    ) -> OperatorProcess:
         port, number = free_port(), len(started)
         environment = {**os.environ, "KUBECONFIG": str(kubeconfig or box.kubeconfig), "POD_NAME": f"operator-{number}"}
         # a proxy is for the way out of a cluster; no user name, as in a container with any user id
@@ -71,7 +78,7 @@ def start(box: Box, namespace: str, tmp_path: Path) -> Iterator[Start]:
         flags = ("--engine-image", "engine:1", *(flags or ("--namespace", namespace)))
         flags += ("--listen", f"127.0.0.1:{port}", "--lease-namespace", namespace)
         log = tmp_path / f"operator-{number}.log"
-        started.append(OperatorProcess({**FAST, **timings}, flags, environment, port, log))
+        started.append(OperatorProcess({**FAST, **timings}, flags, environment, port, log, first))
         return started[-1]
 
     yield begin

@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,18 @@ _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["pagefleet_operator.program", "pytest"])
 
 
-def _operate(timings: Mapping[str, Any], flags: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-    """The same program as `python -m pagefleet_operator`; only the waiting is shorter."""
+def nothing() -> None:
+    """An operator as it is."""
+
+
+def _operate(
+    timings: Mapping[str, Any],
+    flags: Sequence[str],
+    environment: Mapping[str, str],
+    log: Path,
+    first: Callable[[], None],
+) -> None:
+    """The same program as `python -m pagefleet_operator`; only the waiting is shorter. `first` may break it."""
     os.environ.clear()
     os.environ.update(environment)
     with log.open("ab") as sink:
@@ -29,6 +39,7 @@ def _operate(timings: Mapping[str, Any], flags: Sequence[str], environment: Mapp
         os.dup2(sink.fileno(), sys.stderr.fileno())
     from pagefleet_operator import program
 
+    first()
     parsed = settings.parse(flags, os.environ)
     logs.configure(parsed.log_format)
     asyncio.run(program.run(dataclasses.replace(parsed, timings=dataclasses.replace(parsed.timings, **timings))))
@@ -38,9 +49,14 @@ class Forked:
     """One operator process."""
 
     def __init__(
-        self, timings: Mapping[str, Any], flags: Sequence[str], environment: Mapping[str, str], log: Path
+        self,
+        timings: Mapping[str, Any],
+        flags: Sequence[str],
+        environment: Mapping[str, str],
+        log: Path,
+        first: Callable[[], None] = nothing,
     ) -> None:
-        self._process = _FORKS.Process(target=_operate, args=(timings, flags, environment, log), daemon=True)
+        self._process = _FORKS.Process(target=_operate, args=(timings, flags, environment, log, first), daemon=True)
         self._process.start()
 
     @property

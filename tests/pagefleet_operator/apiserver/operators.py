@@ -5,14 +5,14 @@ import signal
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tests.pagefleet_operator.apiserver.api import Json, eventually
-from tests.pagefleet_operator.apiserver.operator_process import Forked
+from tests.pagefleet_operator.apiserver.operator_process import Forked, nothing
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.yaml"))
@@ -32,11 +32,17 @@ class OperatorProcess:
     """A running operator."""
 
     def __init__(
-        self, timings: Mapping[str, Any], flags: Sequence[str], environment: Mapping[str, str], port: int, log: Path
+        self,
+        timings: Mapping[str, Any],
+        flags: Sequence[str],
+        environment: Mapping[str, str],
+        port: int,
+        log: Path,
+        first: Callable[[], None] = nothing,
     ) -> None:
         self.port, self._log_path = port, log
         log.touch()
-        self._process = Forked(timings, flags, environment, log)
+        self._process = Forked(timings, flags, environment, log, first)
 
     @property
     def exit_status(self) -> int | None:

@@ -72,3 +72,13 @@ def test_a_calm_hour_fills_the_ration_again_and_a_clock_that_jumps_back_takes_no
     low = Ration(1.0, now)
     assert (low.spent(now + timedelta(days=1)) or low).left == 19
     assert (low.spent(now - timedelta(days=1)) or low).left == 0
+
+
+def test_a_crash_is_told_once_and_its_end_is_no_news() -> None:
+    crash = {"type": "Stalled", "status": "True", "reason": "InternalError", "message": "m", "lastTransitionTime": "t"}
+    quiet = _status("True")
+    crashed = Status(conditions=(*quiet.conditions, Condition.model_validate(crash)))
+    news = turn(quiet, crashed)
+    assert news is not None and news.reason is EventReason.INTERNAL_ERROR and news.warning
+    assert turn(crashed, crashed) is None
+    assert turn(crashed, quiet) is None

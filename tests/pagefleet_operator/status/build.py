@@ -7,7 +7,7 @@ from pagefleet_api.service import InferenceService
 from pagefleet_api.status import Condition, Status
 from pagefleet_operator.autoscaling import Fleet, Outcome
 from pagefleet_operator.observed import Now, Observed
-from pagefleet_operator.status import service_status
+from pagefleet_operator.status import Scene, service_status
 from pagefleet_operator.supplies import Supply
 from tests.pagefleet_operator.autoscaling.build import DEFAULTS, at, decide, fleet, ready
 
@@ -43,15 +43,10 @@ def status(
     **trouble: Any,
 ) -> Status:
     """The status of a service with fixed replicas, unless `scaled` is given."""
-    return service_status(
-        of or (service() if scaled is None else autoscaled()),
-        seen,
-        wanted,
-        scaled,
-        previous or Status(),
-        now or at(0),
-        **trouble,
-    )
+    starts = trouble.pop("starts", None)
+    chosen = of or (service() if scaled is None else autoscaled())
+    scene = Scene(chosen, seen, wanted, now or at(0), scaled, **trouble)
+    return service_status(scene, previous or Status(), starts)
 
 
 def supplied(seen: Observed, supply: Supply, **trouble: Any) -> Status:

@@ -1,7 +1,9 @@
+import pytest
+
 from pagefleet_api.status import AutoscalingStatus, Status
 from pagefleet_operator.observed import Observed
 from pagefleet_operator.starts import Phases, StartLog
-from pagefleet_operator.status import invalid_status
+from pagefleet_operator.status import crash_words, crashed_status, invalid_status
 from tests.pagefleet_operator.plan.build import drained, observed, pod
 from tests.pagefleet_operator.status.build import at, condition, fleet, outcome, ready, service, status
 
@@ -85,3 +87,37 @@ def test_an_unusable_spec_changes_the_verdict_and_nothing_else() -> None:
         "ScalingLimited",
     ]
     assert isinstance(found.autoscaling, AutoscalingStatus)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (KeyError("spec"), "KeyError: 'spec'"),
+        (ValueError(""), "ValueError"),
+        (ValueError("one\ntwo"), "ValueError: one"),
+        (TypeError("<object at 0x7f3a2b4c> is none"), "TypeError: <object at …> is none"),
+        (ValueError("Authorization: Bearer abc.def failed"), "ValueError: … failed"),
+        (ValueError("https://me:pass@host/x and hf_abc123"), "ValueError: https://…host/x and …"),
+        (ValueError("HF_TOKEN='x y'"), "ValueError: …"),
+        (ValueError("eyJ" + "x" * 60), "ValueError: …"),
+        (ValueError("word " * 100), f"ValueError: {'word ' * 57}wor…"),
+    ],
+)
+def test_an_error_is_told_without_secrets_and_the_same_in_every_process(error: Exception, words: str) -> None:
+    found = crash_words(error)
+    assert found == words
+
+
+def test_a_crash_leaves_all_that_was_said_and_says_that_it_is_ours() -> None:
+    before = status(observed(pod("a")), 2)
+    found = crashed_status("KeyError: 'x'", 4, before, at(9))
+    kinds = [one.type for one in found.conditions]
+    assert "Reconciling" in [one.type for one in before.conditions] and "Reconciling" not in kinds
+    stalled = condition(found, "Stalled")
+    assert stalled is not None and (stalled.status, stalled.reason) == ("True", "InternalError")
+    assert "KeyError: 'x'" in stalled.message
+    assert condition(found, "Ready") == condition(before, "Ready")
+    assert found.observed_generation == 4
+    assert crashed_status("KeyError: 'x'", 4, found, at(99)) == found, "the same crash is no news"
+    first = condition(crashed_status("KeyError: 'x'", 1, Status(), at(9)), "Ready")
+    assert first is not None and (first.status, first.reason) == ("Unknown", "InternalError")
