@@ -118,6 +118,10 @@ test-runtimes: setup ## A real vLLM in pods of the cluster (660 MB to download o
 bench-autoscaler: setup ## A step of load on a real cluster: how soon ours, and an HPA, answer it (ten minutes)
 	@$(RUN) bench.autoscaler --scaler both --validate --json .state/bench-autoscaler.jsonl
 
+.PHONY: bench-scale-downs
+bench-scale-downs: setup ## A thousand scale-downs under streams on a real cluster, 50 of real engines (most of an hour; goes on where it was)
+	@$(RUN) bench.scale_downs --json .state/bench-scale-downs.jsonl
+
 .PHONY: clean
 clean: ## Remove what make made here (not the caches of compiled binaries and images)
 	@test ! -x $(BIN)/python || ! test -d .state || $(RUN) e2e.cluster down
