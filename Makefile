@@ -120,6 +120,7 @@ bench-autoscaler: setup ## A step of load on a real cluster: how soon ours, and 
 
 .PHONY: bench-scale-downs
 bench-scale-downs: setup ## A thousand scale-downs under streams on a real cluster, 50 of real engines (most of an hour; goes on where it was)
+	@$(RUN) e2e.cluster prepare
 	@$(RUN) bench.scale_downs --json .state/bench-scale-downs.jsonl
 
 .PHONY: clean

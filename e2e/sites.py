@@ -73,6 +73,17 @@ class BoxSite:
     def here(cls) -> "BoxSite":
         return cls(Box.at(state_folder()))
 
+    def bring_up_apart(self, progress: Progress) -> ImageNames:
+        """A box beside the one of `here`, with images of its own in its state; binaries must be there."""
+        state = self.box.folders.root.parent
+        with progress.step("images") as say:
+            built = {image.name: image.manifest_digest for image in images.build(state, tuple(images.PLANS), say)}
+        with progress.step("cluster of its own"):
+            self.box.up(2)
+            self.box.load_images()
+        control, engine = images.CONTROL_IMAGE, images.ENGINE_IMAGE
+        return ImageNames(control, engine, built[control], built[engine])
+
     def bring_up(self, progress: Progress) -> ImageNames:
         with progress.step("Kubernetes binaries and images (compiled and built once)") as say:
             run_tool(_cluster_tool("prepare"), say)

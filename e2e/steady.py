@@ -14,14 +14,13 @@ from collections.abc import Mapping, Sequence
 from prometheus_client.parser import text_string_to_metric_families
 
 from e2e import manifests, release
-from e2e.cluster import images
 from e2e.cluster.box import Box
 from e2e.cluster.layout import STEADY
 from e2e.kubectl import Json
 from e2e.operator_pods import Operator
 from e2e.progress import Progress
 from e2e.service import KIND, Service
-from e2e.sites import BoxSite, ImageNames, state_folder
+from e2e.sites import BoxSite, state_folder
 
 _READS = frozenset({"GET", "LIST", "WATCH", "CONNECT"})
 _OURS = frozenset(
@@ -133,13 +132,7 @@ def main() -> int:
     box = Box.at(state, STEADY)
     site = BoxSite(box)
     try:
-        with progress.step("images") as say:
-            built = {image.name: image.manifest_digest for image in images.build(state, tuple(images.PLANS), say)}
-        with progress.step("cluster"):
-            box.up(2)
-            box.load_images()
-        control, engine = images.CONTROL_IMAGE, images.ENGINE_IMAGE
-        release.install(site, ImageNames(control, engine, built[control], built[engine]))
+        release.install(site, site.bring_up_apart(progress))
         result = measure(site, minutes, progress)
     finally:
         box.down()

@@ -20,9 +20,11 @@ from bench.scale_downs.rounds import Swinging
 from bench.scale_downs.rows import Round, failed, missing, read, summary
 from bench.scale_downs.subjects import NAMESPACE, Engines
 from e2e import release
+from e2e.cluster.box import Box
+from e2e.cluster.layout import SCALE_DOWNS
 from e2e.operator_pods import Operator
 from e2e.progress import Progress
-from e2e.sites import CHECKOUT, BoxSite
+from e2e.sites import CHECKOUT, BoxSite, state_folder
 
 
 class Ledger:
@@ -31,6 +33,7 @@ class Ledger:
     def __init__(self, path: Path, progress: Progress) -> None:
         self._path, self._progress = path, progress
         self._writing = threading.Lock()
+        self._provenance = provenance()
         self.rounds = read(path.read_text()) if path.exists() else []
 
     def add(self, done: Round) -> None:
@@ -41,7 +44,7 @@ class Ledger:
 
     def close(self) -> dict[str, Any]:
         """Write what all rounds say together, with where it comes from."""
-        row = {**summary(self.rounds), "command": "make bench-scale-downs", **provenance()}
+        row = {**summary(self.rounds), "command": "make bench-scale-downs", **self._provenance}
         self._append(row)
         return row
 
@@ -65,21 +68,19 @@ def provenance() -> dict[str, str]:
 
 
 def main() -> int:
-    """Bring the cluster up, make the scale-downs that are missing, and say what was lost."""
+    """Bring a cluster of its own up, make the scale-downs that are missing, and say what was lost."""
     given = _arguments()
-    progress, site = Progress(), BoxSite.here()
+    progress, site = Progress(), BoxSite(Box.at(state_folder() / "scale-downs", SCALE_DOWNS))
     ledger = Ledger(given.json, progress)
-    ran_before = site.box.alive()
-    names = site.bring_up(progress)
     try:
+        names = site.bring_up_apart(progress)
         with progress.step("Helm installs the chart"):
             release.install(site, names)
         _all(site, ledger, given)
     finally:
         row = ledger.close()
         print(json.dumps(row))
-        if not ran_before:
-            site.box.down()
+        site.box.down()
     return 1 if failed(row) else 0
 
 
@@ -87,30 +88,31 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.scale_downs", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--paced", type=int, default=950, help="scale-downs of paced engines (default 950)")
     parser.add_argument("--real", type=int, default=50, help="scale-downs of SmolLM2 on the CPU (default 50)")
-    parser.add_argument("--services", type=int, default=3, help="paced services side by side (default 3)")
+    parser.add_argument("--services", type=int, default=3, help="paced services beside the real one (default 3)")
     parser.add_argument("--minutes", type=float, default=120, help="begin no round after so many (default 120)")
     parser.add_argument("--json", type=Path, required=True, help="append rows to this file; those in it count")
     return parser.parse_args()
 
 
 def _all(site: BoxSite, ledger: Ledger, given: argparse.Namespace) -> None:
-    kubectl = site.kubectl.within(NAMESPACE)
-    kubectl.run("delete", "namespace", NAMESPACE, "--ignore-not-found", timeout_s=180)
+    kubectl, operator = site.kubectl.within(NAMESPACE), Operator(site)
     kubectl.run("create", "namespace", NAMESPACE)
     over = threading.Event()
     clock = threading.Timer(given.minutes * 60, over.set)
     clock.daemon = True
     clock.start()
     try:
-        for engines, wanted, services in ((Engines.REAL, given.real, 1), (Engines.PACED, given.paced, given.services)):
-            subjects = [Swinging(kubectl, Operator(site), engines, f"{engines}-{n}") for n in range(services)]
-            with ThreadPoolExecutor(services) as pool:
-                swings = [pool.submit(_swing, subject, ledger, wanted, over) for subject in subjects]
-            for swing in swings:
-                swing.result()
+        subjects = [(Swinging(kubectl, operator, Engines.REAL, "real-0"), given.real)]
+        subjects += [
+            (Swinging(kubectl, operator, Engines.PACED, f"paced-{number}"), given.paced)
+            for number in range(given.services)
+        ]
+        with ThreadPoolExecutor(len(subjects)) as pool:
+            swings = [pool.submit(_swing, subject, ledger, wanted, over) for subject, wanted in subjects]
+        for swing in swings:
+            swing.result()
     finally:
         clock.cancel()
-        kubectl.run("delete", "namespace", NAMESPACE, "--wait=false")
 
 
 def _swing(subject: Swinging, ledger: Ledger, wanted: int, over: threading.Event) -> None:

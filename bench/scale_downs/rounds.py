@@ -95,8 +95,9 @@ class Swinging:
 
 def _begun(load: Load, swing: Swing) -> bool:
     """Whether every stream of a load has its first token; those that have ended had one."""
-    to_go = load.open_requests().values()
-    return len(to_go) + len(load.answers) == swing.held and all(tokens < swing.held_tokens for tokens in to_go)
+    to_go, whole = load.open_requests(), ask(swing.held_tokens, "")
+    begun = [tokens < whole(number).max_tokens for number, tokens in to_go.items()]
+    return len(begun) + len(load.answers) == swing.held and all(begun)
 
 
 class Leavers:

@@ -59,7 +59,7 @@ def service(engines: Engines, name: str) -> dict[str, Any]:
         "minReplicas": 1,
         "maxReplicas": swing.pods,
         "metrics": [{"type": "InFlightRequests", "target": {"averageValue": str(swing.in_flight_per_pod)}}],
-        "behavior": {"scaleUp": rate, "scaleDown": {"stabilizationWindowSeconds": 2, **rate}},
+        "behavior": {"scaleUp": rate, "scaleDown": {"stabilizationWindowSeconds": 5, **rate}},
     }
     if swing.step_s is None:
         return manifests.service(name, cpu="20m", autoscaling=scaling)
@@ -73,5 +73,5 @@ def resource(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def ask(tokens: int, salt: str) -> Callable[[int], Ask]:
-    """Requests of exactly so many tokens; no two are alike."""
-    return lambda number: Ask(f"{salt}, {number}: a story, please.", tokens)
+    """Requests of `tokens` to half as many more, so that they do not all end at once; no two are alike."""
+    return lambda number: Ask(f"{salt}, {number}: a story, please.", tokens + number % (tokens // 2 + 1))
