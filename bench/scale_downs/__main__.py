@@ -88,7 +88,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.scale_downs", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--paced", type=int, default=950, help="scale-downs of paced engines (default 950)")
     parser.add_argument("--real", type=int, default=50, help="scale-downs of SmolLM2 on the CPU (default 50)")
-    parser.add_argument("--services", type=int, default=3, help="paced services beside the real one (default 3)")
+    parser.add_argument("--services", type=int, default=4, help="paced services side by side (default 4)")
     parser.add_argument("--minutes", type=float, default=120, help="begin no round after so many (default 120)")
     parser.add_argument("--json", type=Path, required=True, help="append rows to this file; those in it count")
     return parser.parse_args()
@@ -102,15 +102,12 @@ def _all(site: BoxSite, ledger: Ledger, given: argparse.Namespace) -> None:
     clock.daemon = True
     clock.start()
     try:
-        subjects = [(Swinging(kubectl, operator, Engines.REAL, "real-0"), given.real)]
-        subjects += [
-            (Swinging(kubectl, operator, Engines.PACED, f"paced-{number}"), given.paced)
-            for number in range(given.services)
-        ]
-        with ThreadPoolExecutor(len(subjects)) as pool:
-            swings = [pool.submit(_swing, subject, ledger, wanted, over) for subject, wanted in subjects]
-        for swing in swings:
-            swing.result()
+        for engines, wanted, services in ((Engines.REAL, given.real, 1), (Engines.PACED, given.paced, given.services)):
+            subjects = [Swinging(kubectl, operator, engines, f"{engines}-{number}") for number in range(services)]
+            with ThreadPoolExecutor(services) as pool:
+                swings = [pool.submit(_swing, subject, ledger, wanted, over) for subject in subjects]
+            for swing in swings:
+                swing.result()
     finally:
         clock.cancel()
 

@@ -45,7 +45,7 @@ class Swing(NamedTuple):
 
 SWINGS: Mapping[Engines, Swing] = {
     Engines.PACED: Swing(
-        pods=8, in_flight_per_pod=8, base=4, base_tokens=8, held=18, held_tokens=24, step_s=0.5
+        pods=8, in_flight_per_pod=8, base=4, base_tokens=4, held=18, held_tokens=20, step_s=1.5
     ),
     Engines.REAL: Swing(pods=6, in_flight_per_pod=4, base=2, base_tokens=16, held=10, held_tokens=64),
 }  # fmt: skip
