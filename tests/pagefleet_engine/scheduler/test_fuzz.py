@@ -1,6 +1,7 @@
 """What must hold for any traffic: right answers, no leak, no stuck request, budgets kept."""
 
 import random
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -56,6 +57,11 @@ def assert_right(rig: Rig, request: Submit) -> None:
     assert request.request_id in rig.cached
 
 
+def most_steps(requests: Sequence[Submit]) -> int:
+    """At one token a step, each of at most 128 a request, and computed up to four times."""
+    return 4 * 128 * (len(requests) + 1)
+
+
 def play(dice: random.Random, operations: int, *, lookahead: bool = False) -> Rig:
     num_blocks = dice.choice((5, 8, 16, 40))
     rig = Rig(
@@ -88,7 +94,7 @@ def play(dice: random.Random, operations: int, *, lookahead: bool = False) -> Ri
         else:
             rig.step()
         rig.verify()
-    rig.run()
+    rig.run(most_steps(requests))
     assert len(rig.ends) == len(requests)
     for request in requests:
         assert_right(rig, request)
