@@ -8,7 +8,6 @@ row of OUT as soon as it is over, so a run that was cut off goes on where it was
 
 import argparse
 import json
-import subprocess
 import threading
 import time
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from bench.engine import facts
 from bench.scale_downs.rounds import Swinging
 from bench.scale_downs.rows import Round, failed, missing, read, summary
 from bench.scale_downs.subjects import NAMESPACE, Engines
@@ -24,7 +24,7 @@ from e2e.cluster.box import Box
 from e2e.cluster.layout import SCALE_DOWNS
 from e2e.operator_pods import Operator
 from e2e.progress import Progress
-from e2e.sites import CHECKOUT, BoxSite, state_folder
+from e2e.sites import BoxSite, state_folder
 
 
 class Ledger:
@@ -33,7 +33,7 @@ class Ledger:
     def __init__(self, path: Path, progress: Progress) -> None:
         self._path, self._progress = path, progress
         self._writing = threading.Lock()
-        self._provenance = provenance()
+        self._commit = facts.commit()
         self.rounds = read(path.read_text()) if path.exists() else []
 
     def add(self, done: Round) -> None:
@@ -44,7 +44,7 @@ class Ledger:
 
     def close(self) -> dict[str, Any]:
         """Write what all rounds say together, with where it comes from."""
-        row = {**summary(self.rounds), "command": "make bench-scale-downs", **self._provenance}
+        row = {**summary(self.rounds), "command": "make bench-scale-downs", "commit": self._commit}
         self._append(row)
         return row
 
@@ -59,12 +59,6 @@ class Ledger:
             f"{so_far['scale_downs']} scale-downs, {so_far['aborted']} aborted, {so_far['cut']} cut; "
             f"{done.service}: {done.scale_downs} in {done.seconds:.0f} s, open on them {sorted(done.in_flight)}"
         )
-
-
-def provenance() -> dict[str, str]:
-    """The commit that was run."""
-    words = ["git", "-C", str(CHECKOUT), "describe", "--always", "--dirty", "--abbrev=12"]
-    return {"commit": subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()}
 
 
 def main() -> int:

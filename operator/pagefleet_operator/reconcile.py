@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from pagefleet_api.explanation import Explanation
 from pagefleet_api.service import InferenceService, InvalidService
+from pagefleet_api.status import Status
 from pagefleet_operator import cluster as api
 from pagefleet_operator import render
 from pagefleet_operator.autoscaling import Outcome
@@ -95,17 +96,11 @@ class Reconciler:
             await self._report(key, done, invalid, now)
             done.check()
         elif invalid is not None:
-            await self._report_invalid(key, invalid, now)
+            await self._say(key, str(invalid), invalid_status, now)
 
     async def report_crash(self, key: ServiceKey, error: BaseException) -> None:
         """Say on the service that a pass over it ended in an error of our own. Raises ApiError."""
-        body, now = self._cache.service(key), Now(datetime.now(UTC), time.monotonic())
-        if body is not None:
-            meta, words = body["metadata"], crash_words(error)
-            generation = meta.get("generation", 1)
-            await self._reporter.report(
-                key, meta["uid"], lambda before: crashed_status(words, generation, before, now), now
-            )
+        await self._say(key, crash_words(error), crashed_status, Now(datetime.now(UTC), time.monotonic()))
 
     def forget(self, key: ServiceKey) -> None:
         """The service is gone or being deleted: its children go with it."""
@@ -239,13 +234,14 @@ class Reconciler:
         if invalid is None:
             await self._reporter.report(key, service.uid, lambda before: status_of(done, observed, before, now), now)
         else:
-            await self._report_invalid(key, invalid, now)
+            await self._say(key, str(invalid), invalid_status, now)
 
-    async def _report_invalid(self, key: ServiceKey, error: InvalidService, now: Now) -> None:
+    async def _say(
+        self, key: ServiceKey, words: str, status: Callable[[str, int, Status, Now], Status], now: Now
+    ) -> None:
+        """Of a service that no pass can be made for."""
         body = self._cache.service(key)
         if body is not None:
-            meta, words = body["metadata"], str(error)
+            meta = body["metadata"]
             generation = meta.get("generation", 1)
-            await self._reporter.report(
-                key, meta["uid"], lambda before: invalid_status(words, generation, before, now), now
-            )
+            await self._reporter.report(key, meta["uid"], lambda before: status(words, generation, before, now), now)
