@@ -4,7 +4,8 @@ Here is what may be in one; `pagefleet_operator.render.overlay` merges. The API 
 schema would be the whole of a pod's.
 """
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -83,6 +84,9 @@ _NEVER_REPLACED = ("containers", "initContainers", "volumes")
 _NEVER_REPLACED_IN_ENGINE = ("env", "volumeMounts")
 
 
+_SIZE_LIMIT_BYTES = 192 * 1024
+"""It is kept in an annotation of the Deployment beside other parts of the spec, and all annotations of an object may
+have 256 KiB. Source: TotalAnnotationSizeLimitB in k8s.io/apimachinery, pkg/api/validation/objectmeta.go."""
 _LEVELS = 32
 _TOO_DEEP = f"it is nested more than {_LEVELS} levels deep, which no pod is; leave the inner ones out"
 
@@ -119,6 +123,11 @@ def _faults(overlay: Overlay) -> Iterator[str]:
     yield from _form(overlay, TEMPLATE, "")
     yield from _metadata(overlay.get("metadata", {}))
     yield from _spec(overlay.get("spec", {}))
+    size_bytes = len(
+        json.dumps(overlay, separators=(",", ":"), ensure_ascii=False, default=str).encode(errors="replace")
+    )
+    if size_bytes > _SIZE_LIMIT_BYTES:
+        yield f"it has {size_bytes} bytes as JSON, and {_SIZE_LIMIT_BYTES} are the most; move data to a ConfigMap"
 
 
 def _form(value: Any, shape: Shape, path: str) -> Iterator[str]:
@@ -198,9 +207,25 @@ def _spec(spec: Overlay) -> Iterator[str]:
     for name in ("initContainers", "containers"):
         for index, item in enumerate(spec.get(name) or ()):
             yield from _security(item.get("securityContext"), f"spec.{name}[{index}].securityContext")
+        yield from _twice(spec.get(name) or (), f"spec.{name}")
+    for index, item in enumerate(spec.get("initContainers") or ()):
+        if item.get("name") == labels.CONTAINER:
+            yield f"spec.initContainers[{index}].name {labels.CONTAINER} is the operator's own; choose another name"
     for index, item in enumerate(spec.get("containers") or ()):
         if item.get("name") == labels.CONTAINER:
             yield from _engine(item, f"spec.containers[{index}]")
+
+
+def _twice(containers: Iterable[Overlay], path: str) -> Iterator[str]:
+    """Names that come again: of such containers one alone would be in the pod."""
+    seen: set[Any] = set()
+    for index, item in enumerate(containers):
+        if DIRECTIVE in item:  # one to delete, and another of its name instead, are no two
+            continue
+        name = item.get("name")
+        if name is not None and name in seen:
+            yield f"{path}[{index}].name {name} is taken by another container of the list; choose another name"
+        seen.add(name)
 
 
 def _security(context: Any, path: str) -> Iterator[str]:

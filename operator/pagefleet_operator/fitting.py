@@ -179,7 +179,9 @@ class Fitting:
             except ApiError as error:
                 log.warning("gpu_types_unknown", extra={"resource": resource, "error": str(error)})
                 found = None
-            known = self._nodes[resource] = (found, time.monotonic() + _NODES_FRESH_S)
+            now_s = time.monotonic()  # users choose the names: those that nobody asks about any more must go
+            self._nodes = {name: nodes for name, nodes in self._nodes.items() if now_s < nodes[1]}
+            known = self._nodes[resource] = (found, now_s + _NODES_FRESH_S)
         return known[0]
 
 

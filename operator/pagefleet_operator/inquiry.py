@@ -109,7 +109,10 @@ class Inquiry:
         async with self._looking:
             known = self._looks.get(resource)
             if known is None or time.monotonic() >= known.until_s:
-                known = self._looks[resource] = await self._look(resource)
+                known = await self._look(resource)
+                now_s = time.monotonic()  # users choose the names: those that nobody asks about any more must go
+                self._looks = {name: look for name, look in self._looks.items() if now_s < look.until_s}
+                self._looks[resource] = known
         return known.room
 
     async def _look(self, resource: str) -> _Look:

@@ -168,6 +168,8 @@ class Program:
                     await self._pass(key)
                 else:
                     self._reconciler.forget(key)
+                    self._claims.forget(key)
+                    self._queue.succeeded(key)
             finally:
                 self._queue.done(key)
 

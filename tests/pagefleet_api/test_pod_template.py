@@ -36,6 +36,7 @@ def _nested(levels: int) -> dict[str, Any]:
         _spec(volumes=[{"name": "tmp", "$retainKeys": ["name", "hostPath"], "hostPath": {}, "emptyDir": None}]),
         _spec(topologySpreadConstraints=[{"$patch": "replace"}], containers=[{"name": "sidecar", "image": "i"}]),
         _spec(hostAliases=None, tolerations=[{"key": "a"}]),
+        _spec(containers=[{"name": "a", "$patch": "delete"}, {"name": "a", "image": "i"}]),
     ],
 )  # fmt: skip
 def test_what_does_not_touch_the_operators_own_is_kept_as_it_is(template: Any) -> None:
@@ -77,6 +78,10 @@ def test_what_does_not_touch_the_operators_own_is_kept_as_it_is(template: Any) -
         (_engine(readinessProbe=None), "not null"),
         (_spec(containers=[{"image": "x"}]), "spec.containers[0] has no name, by which this list is merged"),
         (_spec(containers={}), "spec.containers must be a list"),
+        (_spec(containers=[{"name": "a"}, {"name": "a"}]), "spec.containers[1].name a is taken by another container"),
+        (_spec(initContainers=[{"name": "a"}, {"name": "a"}]), "spec.initContainers[1].name a is taken by another"),
+        (_spec(initContainers=[{"name": "engine"}]), "spec.initContainers[0].name engine is the operator's own"),
+        ({"metadata": {"annotations": {"x": "y" * 196_608}}}, "bytes as JSON, and 196608 are the most"),
         (_spec(volumes=["tmp"]), "spec.volumes[0] must be an object"),
         (_engine(volumeMounts=[{"name": "x"}]), "spec.containers[0].volumeMounts[0] has no mountPath"),
         (_spec(volumes=[{"name": ["tmp"]}]), "spec.volumes[0].name must be a plain value, not ['tmp']"),

@@ -137,3 +137,17 @@ async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     for name in ("a", "b", "a"):
         await asks.about("n", Observed(pods=(creating(60, name),)), NOW)
     assert len(lister.asked) == 3
+
+
+async def test_names_of_resources_that_nobody_asks_about_any_more_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inquiry, "_FRESH_S", 0)
+    monkeypatch.setattr(inquiry, "_FRESH_PER_LOOK", 0)
+    monkeypatch.setattr(Lister, "items", _nothing)
+    asks = Inquiry(Lister(), everywhere=True)
+    for number in range(1000):
+        await asks.room(f"example.com/{number}")
+    assert list(asks._looks) == ["example.com/999"]
+
+
+async def _nothing(_self: Lister, _kind: Kind, _namespace: str | None, *, fields: str = "") -> list[dict[str, Any]]:
+    return []

@@ -152,3 +152,16 @@ async def test_two_workers_never_hold_the_same_key() -> None:
     assert passes >= 3
     for task in workers:
         task.cancel()
+
+
+async def test_keys_that_failed_and_are_gone_leave_nothing() -> None:
+    queue: WorkQueue[int] = WorkQueue(first_s=0, cap_s=0)
+    for key in range(1000):
+        queue.add(key)
+        assert await queue.get() == key
+        queue.failed(key)
+        queue.done(key)
+        assert await queue.get() == key
+        queue.succeeded(key)
+        queue.done(key)
+    assert not any((queue._failures, queue._timers, queue._waiting, queue._running, queue._again))
