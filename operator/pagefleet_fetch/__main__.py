@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pagefleet_api import quantity
 from pagefleet_api.log_lines import JsonLines
+from pagefleet_fetch.telling import Address
 
 _TERMINATED = 143
 _CHATTY = ("httpx", "httpx2", "huggingface_hub")
@@ -28,7 +29,9 @@ def main(argv: Sequence[str]) -> int:
     from pagefleet_fetch.fetching import Request, fetch
     from pagefleet_fetch.holding import fetch_and_hold
     from pagefleet_fetch.pace import Floor
+    from pagefleet_fetch.telling import Board, telling
 
+    board = Board()
     request = Request(
         uri=options.uri,
         into=Path(options.into).absolute(),
@@ -38,11 +41,13 @@ def main(argv: Sequence[str]) -> int:
         parallel=options.parallel,
         patience=Patience(options.attempts, options.first_delay_s, Floor(options.min_rate, options.min_rate_window_s)),
         environment=os.environ,
+        board=board,
     )
     try:
-        if options.hold is not None:
-            fetch_and_hold(request, Path(options.hold))
-        record = fetch(request)
+        with telling(board, options.tell):
+            if options.hold is not None:
+                fetch_and_hold(request, Path(options.hold))
+            record = fetch(request)
     except FetchError as error:
         message = " ".join(str(error).split())
         if options.error_file is not None:
@@ -94,6 +99,9 @@ def _parser() -> argparse.ArgumentParser:
         "whole any more",
     )
     result.add_argument("--error-file", metavar="FILE", help="also write the failure there, for the kubelet to tell")
+    result.add_argument(
+        "--tell", type=Address.parse, metavar="[HOST]:PORT", help="answer GET /progress there with how far it is"
+    )
     result.add_argument("--parallel", type=int, default=8, help="files at a time (default %(default)s)")
     _add_patience(result)
     return result

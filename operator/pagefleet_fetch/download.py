@@ -13,7 +13,7 @@ from pagefleet_fetch.errors import Corrupt, FetchError, NoSpace, TooSlow, Unavai
 from pagefleet_fetch.folder import Folder, KeptFile
 from pagefleet_fetch.listing import RemoteFile
 from pagefleet_fetch.pace import Floor, Pace
-from pagefleet_fetch.progress import Meter
+from pagefleet_fetch.progress import Meter, fields
 from pagefleet_fetch.sources import Source
 from pagefleet_fetch.verifying import Digests, check_safetensors
 
@@ -63,7 +63,7 @@ class Downloads:
             while left:
                 _, left = wait(left, timeout=_PROGRESS_S)
                 if left:
-                    log.info("fetch_progress", extra=self._meter.report())
+                    log.info("fetch_progress", extra=fields(self._meter.measure()))
         failures = [error for task in running if (error := task.exception()) is not None]
         for failure in sorted(failures, key=lambda error: isinstance(error, Interrupted)):
             raise failure
@@ -93,8 +93,8 @@ class Downloads:
                     raise
                 corrupt = corrupt or isinstance(error, Corrupt)
                 delay_s = self._patience.delay_s(failures, error)
-                fields = {"file": file.path, "error": str(error), "failures": failures, "again_in_s": round(delay_s, 1)}
-                log.warning("fetch_tried_again", extra=fields)
+                said = {"file": file.path, "error": str(error), "failures": failures, "again_in_s": round(delay_s, 1)}
+                log.warning("fetch_tried_again", extra=said)
                 self._stop.wait(delay_s)
 
     def _gained(self, error: FetchError, new_bytes: int) -> bool:

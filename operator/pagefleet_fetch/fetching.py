@@ -21,6 +21,7 @@ from pagefleet_fetch.pace import within
 from pagefleet_fetch.pages import Pages, weight_files
 from pagefleet_fetch.progress import Meter
 from pagefleet_fetch.sources import Source
+from pagefleet_fetch.telling import Board
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class Request:
 
     only_facts: only the files that say how large the model is.
     environment: credentials and endpoints, by the names that each source's own tools use.
-    free_bytes: of the disk under a folder.
+    free_bytes: of the disk under a folder. board: where it is told how far the download is.
     """
 
     uri: str
@@ -52,6 +53,7 @@ class Request:
     patience: Patience = field(default_factory=Patience)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     free_bytes: Callable[[Path], int] = _free_bytes
+    board: Board | None = None
 
 
 def fetch(request: Request) -> Record:
@@ -163,7 +165,10 @@ def _download(
     kept: dict[str, KeptFile],
 ) -> Record:
     left = [file for file in wanted if file.path not in kept]
-    meter = Meter(folder.missing_bytes(wanted, kept))
+    whole_bytes = sum(file.size_bytes or 0 for file in wanted)
+    meter = Meter(whole_bytes, whole_bytes - folder.missing_bytes(wanted, kept))
+    if request.board is not None:
+        request.board.show(meter.progress)
     arrived = Downloads(source, folder, request.patience, meter).run(left, request.parallel)
     files = tuple(sorted([*kept.values(), *arrived], key=lambda file: file.path))
     if not request.only_facts:

@@ -9,6 +9,7 @@ from pagefleet_api.model_source import CacheMode
 from pagefleet_api.service import InferenceService, InvalidService
 from pagefleet_operator import render
 from pagefleet_operator.cache import ServiceKey, WatchCache
+from pagefleet_operator.downloads import Downloads
 from pagefleet_operator.kinds import JOB
 from pagefleet_operator.observed import Body, ChildKey
 from pagefleet_operator.plan.prefetch import Prefetch, Stage, owner_uids, plan_prefetch, superfluous
@@ -23,8 +24,8 @@ _NO_IMAGE_VOLUMES = (
 class Prefetching:
     """Plans from the watch cache: a `Supplier` of models on claims, and of those in images."""
 
-    def __init__(self, cache: WatchCache, image: str) -> None:
-        self._cache, self._image = cache, image
+    def __init__(self, cache: WatchCache, image: str, downloads: Downloads) -> None:
+        self._cache, self._image, self._downloads = cache, image, downloads
 
     def plan(self, service: InferenceService, live: Body | None, *, held_back: bool) -> Supply:
         """What the service's pods wait for, if they wait."""
@@ -46,7 +47,8 @@ class Prefetching:
         users = [user for user in others if render.job_name(user) == render.job_name(service)]
         wanted = render.fetch_job(service, users, self._image, ())
         pods = self._cache.fetch_pods(service.namespace, render.job_name(service))
-        prefetch = plan_prefetch(wanted, {render.job_digest(user) for user in users}, jobs, pods, seen)
+        told = self._downloads.about(ServiceKey(service.namespace, service.name), pods)
+        prefetch = plan_prefetch(wanted, {render.job_digest(user) for user in users}, jobs, pods, seen, told)
         if prefetch.create is not None:  # only now, as every service of the namespace is read for it
             return replace(prefetch, create=render.fetch_job(service, users, self._image, self._in_use(service)))
         if (dangerous := self._dangerous(service, prefetch, jobs, seen)) is not None:

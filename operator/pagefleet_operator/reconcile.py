@@ -15,6 +15,7 @@ from pagefleet_operator.autoscaling import Outcome
 from pagefleet_operator.basis import Basis, made_from
 from pagefleet_operator.cache import ServiceKey, WatchCache
 from pagefleet_operator.capacity import Judgement
+from pagefleet_operator.downloads import Downloads
 from pagefleet_operator.execute import Executor, Hindrances, Steps
 from pagefleet_operator.fitting import Fitting
 from pagefleet_operator.inquiry import Inquiry
@@ -72,7 +73,9 @@ class Reconciler:
         self._settings, self._cache, self._cluster = settings, cache, cluster
         self._scraper, self._metrics, self._look_again = scraper, metrics, look_again
         self._executor = Executor(cluster, scraper, cache, metrics)
-        self._suppliers: Sequence[Supplier] = (Prefetching(cache, settings.fetch_image),)
+        self._suppliers: Sequence[Supplier] = (
+            Prefetching(cache, settings.fetch_image, Downloads(scraper.progress, look_again)),
+        )
         self._supplying = Supplying(cluster, cache)
         self._reporter = Reporter(cluster, cache, self._executor)
         self._images = Images(settings.engine_image, settings.fetch_image)

@@ -1,4 +1,4 @@
-"""Engines: the only module of the operator that speaks to them."""
+"""Engines and downloads in pods: the only module of the operator that speaks to them."""
 
 import asyncio
 import contextlib
@@ -13,6 +13,8 @@ import aiohttp
 from pydantic import ValidationError
 
 from pagefleet_api import labels
+from pagefleet_api.download import PATH as PROGRESS_PATH
+from pagefleet_api.download import DownloadProgress
 from pagefleet_api.load import Load, LoadReport
 from pagefleet_api.runtimes import TRAITS, Runtime
 from pagefleet_operator import exposition, translation
@@ -133,6 +135,14 @@ class Scraper:
     async def undrain(self, pod: Pod) -> bool:
         """Ask a draining engine to serve again; whether it agreed."""
         return await self._tell(pod, "undrain")
+
+    async def progress(self, pod: Pod) -> DownloadProgress | None:
+        """How far the download in a pod is; None when it does not tell, as before it knows what there is."""
+        try:
+            status, text = await self._ask("GET", pod, PROGRESS_PATH.lstrip("/"))
+            return DownloadProgress.model_validate_json(text) if status == 200 else None
+        except (BadAnswer, ValidationError):
+            return None
 
     async def close(self) -> None:
         """Stop all sampling."""

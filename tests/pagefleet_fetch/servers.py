@@ -162,11 +162,17 @@ class HubHandler(Handler):
             self.send_file(name, content, {"ETag": f'"{known.blob_id}"', "X-Repo-Commit": COMMIT})
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """Clients that have had enough are what some tests are about."""
+
+
 @contextlib.contextmanager
 def serving(served: Served, handler: type[Handler] = Handler, host: str = "127.0.0.1") -> Iterator[Served]:
     """A server of its own on a free port."""
-    server = ThreadingHTTPServer((host, 0), type("Bound", (handler,), {"served": served}))
-    server.daemon_threads = True
+    server = _Server((host, 0), type("Bound", (handler,), {"served": served}))
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     served.address = f"http://{host}:{server.server_port}"

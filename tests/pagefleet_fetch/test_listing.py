@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from pagefleet_fetch.errors import Unusable
 from pagefleet_fetch.listing import RemoteFile, facts, needed
-from pagefleet_fetch.progress import Meter
 
 
 def chosen(*paths: str) -> list[str]:
@@ -54,16 +53,6 @@ def test_no_path_leaves_the_folder(parts: list[str]) -> None:
     except Unusable:
         return
     assert not any(".." in name.split("/") or name.startswith("/") for name in wanted)
-
-
-def test_progress_tells_the_rate_and_the_time_that_is_left() -> None:
-    now_s = 100.0
-    meter = Meter(1000, lambda: now_s)
-    meter.add(100)
-    now_s = 110.0
-    assert meter.report() == {"bytes": 100, "total_bytes": 1000, "bytes_per_s": 10, "eta_s": 90}
-    now_s = 120.0
-    assert meter.report()["eta_s"] is None
 
 
 def test_facts_that_are_too_large_to_be_any_are_refused() -> None:

@@ -3,12 +3,17 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Any
 
 from pagefleet_api import labels
+from pagefleet_api.download import DownloadProgress
 from pagefleet_api.reasons import Reason
 from pagefleet_operator.observed import Body, Pod
 from pagefleet_operator.problems import condition_of
+
+NOTHING_TOLD: Mapping[str, DownloadProgress] = MappingProxyType({})
+_UNITS = ((2**30, "GiB"), (2**20, "MiB"), (0, "bytes"))
 
 
 class Stage(Enum):
@@ -39,13 +44,18 @@ class Prefetch:
 
 
 def plan_prefetch(
-    wanted: Body, digests: Collection[str], jobs: Sequence[Body], pods: Sequence[Pod], seen: Collection[str]
+    wanted: Body,
+    digests: Collection[str],
+    jobs: Sequence[Body],
+    pods: Sequence[Pod],
+    seen: Collection[str],
+    told: Mapping[str, DownloadProgress] = NOTHING_TOLD,
 ) -> Prefetch:
     """For the Job that a service wants.
 
     wanted: the Job as it would be made now. digests: its digest as each service that shares it would make it.
     jobs: live Jobs of the namespace. pods: those of the live Job. seen: uids of the services that we know; a Job that
-    another operator's service owns too is left as it is.
+    another operator's service owns too is left as it is. told: what pods said lately of how far they are, by uid.
     """
     name = wanted["metadata"]["name"]
     live = next((job for job in jobs if job["metadata"]["name"] == name), None)
@@ -64,7 +74,7 @@ def plan_prefetch(
         seen
     ):
         return Prefetch(Stage.FETCHING, f"Job {name} is made anew, as the service has changed", remove=(live,))
-    return _under_way(name, _own(wanted, live), pods)
+    return _under_way(name, _own(wanted, live), pods, told)
 
 
 def superfluous(uid: str, needed: Collection[str], jobs: Sequence[Body], seen: Collection[str]) -> tuple[Body, ...]:
@@ -76,14 +86,35 @@ def superfluous(uid: str, needed: Collection[str], jobs: Sequence[Body], seen: C
     return tuple(job for job in mine if job["metadata"]["name"] not in needed)
 
 
-def _under_way(name: str, own: Own | None, pods: Sequence[Pod]) -> Prefetch:
+def _under_way(name: str, own: Own | None, pods: Sequence[Pod], told: Mapping[str, DownloadProgress]) -> Prefetch:
     problems = [pod.problem for pod in pods if pod.active and pod.problem is not None]
-    told = [problem for problem in problems if problem.reason is not Reason.STARTING]
-    look = f"kubectl logs job/{name} tells how far"
-    if told:
-        waits = told[0].reason is Reason.UNSCHEDULABLE
-        return Prefetch(Stage.FETCHING if waits else Stage.FAILING, f"Job {name}: {told[0].message}", own=own)
-    return Prefetch(Stage.FETCHING, f"Job {name} downloads it; {look}", own=own)
+    grave = [problem for problem in problems if problem.reason is not Reason.STARTING]
+    if grave:
+        waits = grave[0].reason is Reason.UNSCHEDULABLE
+        return Prefetch(Stage.FETCHING if waits else Stage.FAILING, f"Job {name}: {grave[0].message}", own=own)
+    known = [how_far(told[pod.uid]) for pod in pods if pod.active and pod.uid in told]
+    words = known[0] if known else f"kubectl logs job/{name} tells how far"
+    return Prefetch(Stage.FETCHING, f"Job {name} downloads it; {words}", own=own)
+
+
+def how_far(progress: DownloadProgress) -> str:
+    """For people: 12.3 of 40.0 GiB (30 %), 118.0 MiB/s, 4 min left."""
+    size, unit = next((size, unit) for size, unit in _UNITS if progress.total_bytes >= size)
+    here, whole = (f"{count / size:.1f}" if size else f"{count}" for count in (progress.bytes, progress.total_bytes))
+    share = min(100 * progress.bytes // max(progress.total_bytes, 1), 100)
+    words = f"{here} of {whole} {unit} ({share} %)"
+    if progress.bytes_per_second is None:
+        return words
+    if progress.seconds_left is None:
+        return f"{words}, nothing comes at the moment"
+    return f"{words}, {progress.bytes_per_second / 2**20:.1f} MiB/s, {_duration(progress.seconds_left)} left"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _own(wanted: Body, live: Body) -> Own | None:

@@ -20,7 +20,7 @@ _RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory
 _PLACING = ("nodeSelector", "affinity", "tolerations", "imagePullSecrets")
 """Of the service's pod template: where its pods can be, the claim can be mounted."""
 _NAME_DIGEST = 6
-_LIMIT, _IN_USE = "--limit", "--in-use"
+_LIMIT, _IN_USE, _TELL = "--limit", "--in-use", "--tell"
 
 
 def job_name(service: InferenceService) -> str:
@@ -91,7 +91,7 @@ def _pod(service: InferenceService, image: str, in_use: Collection[str]) -> Part
         mounts=mounts,
         folder=f"{MODELS}/{model.key}",
         resources=_RESOURCES,
-        flags=_limit_flags(service, in_use),
+        flags=(_TELL, f":{labels.ADMIN_PORT}", *_limit_flags(service, in_use)),
     )
     return {
         "restartPolicy": "OnFailure",

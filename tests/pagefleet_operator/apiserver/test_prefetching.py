@@ -1,7 +1,14 @@
 """Downloads onto a claim: one Job for all services of a namespace with that model, before any pod is wanted."""
 
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
 import pytest
 
+from pagefleet_api import labels
+from tests.pagefleet_fetch.servers import Fault, Served, serving
 from tests.pagefleet_operator.apiserver.api import Api, Json, eventually
 from tests.pagefleet_operator.apiserver.conftest import Start
 from tests.pagefleet_operator.apiserver.operators import service
@@ -82,3 +89,33 @@ def test_a_cluster_without_image_volumes_is_named(api: Api, namespace: str, star
         "the reason is told",
     )
     assert _replicas(api, namespace, "s") == 0
+
+
+def test_how_far_a_download_is_stands_in_the_condition(api: Api, namespace: str, start: Start, tmp_path: Path) -> None:
+    """A real fetch, in place of the Job's pod, whose server sends half of the file and then waits."""
+    gate, host = threading.Event(), "127.9.0.1"
+    faults = {"small.gguf": [Fault(cut_after=1 << 20), Fault(wait=gate)]}
+    start().ready()
+    api.create("inferenceservices", service(namespace, model=MODEL))
+    name = _job(api, namespace)["metadata"]["name"]
+    with serving(Served({"small.gguf": bytes(2 << 20)}, faults=faults)) as served:
+        command = [sys.executable, "-m", "pagefleet_fetch", f"{served.address}/small.gguf", f"--into={tmp_path / 'm'}"]
+        with subprocess.Popen([*command, f"--tell={host}:{labels.ADMIN_PORT}"], stdout=subprocess.DEVNULL) as fetch:
+            _run_pods(api, namespace, name, host)
+            eventually(
+                lambda: "1.0 of 2.0 MiB (50 %)" in _condition(api, namespace, "s", "ModelCached").get("message", ""),
+                "the condition tells how far it is",
+                timeout_s=30,
+            )
+            fetch.kill()
+        gate.set()
+
+
+def _run_pods(api: Api, namespace: str, job: str, address: str) -> None:
+    container = {
+        "name": labels.FETCH_CONTAINER, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}, "ready": False,
+        "restartCount": 0, "image": "i", "imageID": "i",
+    }  # fmt: skip
+    status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "containerStatuses": [container]}
+    for pod in eventually(lambda: api.list("pods", namespace, f"pagefleet.io/fetch={job}"), "the Job has a pod"):
+        api.merge("pods", namespace, pod["metadata"]["name"], {"status": status}, "status")

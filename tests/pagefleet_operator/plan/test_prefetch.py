@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from pagefleet_api.download import DownloadProgress
 from pagefleet_api.reasons import Reason
 from pagefleet_operator.observed import Pod, PodProblem
-from pagefleet_operator.plan.prefetch import Own, Prefetch, Stage, plan_prefetch, superfluous
+from pagefleet_operator.plan.prefetch import Own, Prefetch, Stage, how_far, plan_prefetch, superfluous
 
 
 def job(name: str = "fetch-m", *, owners: tuple[str, ...] = ("a",), digest: str = "d", **more: Any) -> dict[str, Any]:
@@ -49,6 +50,27 @@ def test_a_second_service_shares_the_download() -> None:
 def test_a_job_under_way_tells_where_to_look() -> None:
     assert planned(job()).message == "Job fetch-m downloads it; kubectl logs job/fetch-m tells how far"
     assert planned(job(digest="e"), pod(Reason.STARTING)).stage is Stage.FETCHING
+
+
+def test_a_job_under_way_tells_how_far_it_is_once_it_said_so() -> None:
+    told = {"p": DownloadProgress(bytes=3 << 30, total_bytes=12 << 30)}
+    found = plan_prefetch(job(), {"d"}, [job()], [pod(Reason.STARTING)], {"a"}, told)
+    assert found.message == "Job fetch-m downloads it; 3.0 of 12.0 GiB (25 %)"
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "rate", "words"),
+    [
+        (3 << 30, 12 << 30, 100 << 20, "3.0 of 12.0 GiB (25 %), 100.0 MiB/s, 2 min left"),
+        (0, 2 << 40, 100 << 20, "0.0 of 2048.0 GiB (0 %), 100.0 MiB/s, 5 h 50 min left"),
+        (0, 100 << 20, 1 << 20, "0.0 of 100.0 MiB (0 %), 1.0 MiB/s, 2 min left"),
+        (99 << 20, 100 << 20, 1 << 20, "99.0 of 100.0 MiB (99 %), 1.0 MiB/s, 1 s left"),
+        (5, 10, 0, "5 of 10 bytes (50 %), nothing comes at the moment"),
+        (10, 0, None, "10 of 0 bytes (100 %)"),
+    ],
+)
+def test_how_far_a_download_is_in_words(done: int, total: int, rate: int | None, words: str) -> None:
+    assert how_far(DownloadProgress(bytes=done, total_bytes=total, bytes_per_second=rate)) == words
 
 
 def test_a_failing_job_says_why() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pagefleet_api import labels
+from pagefleet_api.download import DownloadProgress
 from pagefleet_operator import cluster as api
 from pagefleet_operator.cache import ServiceKey, WatchCache
 from pagefleet_operator.kinds import Kind
@@ -92,6 +93,7 @@ class Engines:
         self.watched: dict[ServiceKey, tuple[float, bool]] = {}
         self.known: dict[str, Sample] = {}
         self.measured: dict[str, Latencies] = {}
+        self.downloads: dict[str, DownloadProgress] = {}
         self.fresh: dict[str, Sample] = {}
         """What a look at the engines would find."""
 
@@ -106,6 +108,9 @@ class Engines:
 
     def latencies(self, key: ServiceKey) -> dict[str, Latencies]:
         return self.measured
+
+    async def progress(self, pod: Pod) -> DownloadProgress | None:
+        return self.downloads.get(pod.name)
 
     async def look(self, key: ServiceKey) -> None:
         self.known |= self.fresh

@@ -1,8 +1,10 @@
 """Passes over a service whose model a claim caches."""
 
+import asyncio
 from typing import Any
 
 from pagefleet_api import labels
+from pagefleet_api.download import DownloadProgress
 from tests.pagefleet_operator.shell.bench import KEY, Bench
 
 MODEL: dict[str, Any] = {"uri": "s3://bucket/name", "cache": {"mode": "PVC", "pvc": "models"}}
@@ -219,3 +221,29 @@ async def test_without_a_prefetch_there_is_no_job_and_pods_are_wanted_at_once() 
     assert "create Job" not in await bench.passes()
     assert deployments(bench)[-1]["replicas"] == 2
     assert "ModelCached" not in conditions(bench)
+
+
+def fetching(bench: Bench) -> None:
+    """The Job's pod downloads."""
+    pod_labels = {labels.FETCH: job(bench)["metadata"]["name"]}
+    meta = {"namespace": "n", "name": "f", "uid": "uid f", "resourceVersion": "1", "labels": pod_labels}
+    container = {"name": labels.FETCH_CONTAINER, "state": {"running": {}}, "ready": False}
+    bench.cache.put("Pod", {"metadata": meta, "status": {"podIP": "10.0.0.9", "containerStatuses": [container]}})
+
+
+def words(bench: Bench) -> str:
+    return next(str(one["message"]) for one in told(bench) if one["type"] == "ModelCached")
+
+
+async def test_how_far_a_download_is_is_written_once_it_said_so() -> None:
+    bench = Bench()
+    bench.service(model=MODEL, engine=ENGINE)
+    await bench.passes()
+    fetching(bench)
+    bench.engines.downloads["f"] = DownloadProgress(bytes=1 << 30, total_bytes=4 << 30)
+    await bench.passes()
+    assert words(bench).endswith("tells how far")
+    await asyncio.sleep(0)
+    assert (KEY, 0) in bench.again, "what is new brings a pass"
+    assert (await bench.passes(3)).count("status") == 1, "what is not new brings no write"
+    assert words(bench).endswith("1.0 of 4.0 GiB (25 %)")

@@ -1,0 +1,62 @@
+"""Asks downloads how far they are, while a pass over a service wants to know."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pagefleet_api.download import DownloadProgress
+from pagefleet_operator.cache import ServiceKey
+from pagefleet_operator.observed import Pod
+
+_EVERY_S = 10.0
+"""Each answer that differs is a write for every service that waits for the download."""
+_REMEMBERED = 1000
+
+Ask = Callable[[Pod], Awaitable[DownloadProgress | None]]
+"""How far the download in a pod is; None when it does not tell."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    at_s: float
+    told: DownloadProgress | None = None
+    waiting: set[ServiceKey] = field(default_factory=set)
+
+
+class Downloads:
+    """What running downloads told lately. `look_again(key, delay_s)` asks for a further pass."""
+
+    def __init__(
+        self, ask: Ask, look_again: Callable[[ServiceKey, float], None], clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._ask, self._look_again, self._clock_s = ask, look_again, clock_s
+        self._asked: dict[str, _Asked] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def about(self, key: ServiceKey, pods: Sequence[Pod]) -> Mapping[str, DownloadProgress]:
+        """By pod uid. They are asked beside, at most every ten seconds, and what is new brings a pass over `key`."""
+        running = [pod for pod in pods if pod.active and pod.running and pod.ip is not None]
+        for pod in running:
+            self._keep_asking(key, pod)
+        found = {pod.uid: asked.told for pod in running if (asked := self._asked.get(pod.uid)) is not None}
+        return {uid: told for uid, told in found.items() if told is not None}
+
+    def _keep_asking(self, key: ServiceKey, pod: Pod) -> None:
+        known, now_s = self._asked.get(pod.uid), self._clock_s()
+        if known is not None and now_s < known.at_s + _EVERY_S:
+            known.waiting.add(key)
+            self._look_again(key, known.at_s + _EVERY_S - now_s)
+            return
+        asked = self._asked[pod.uid] = _Asked(now_s, None if known is None else known.told, {key})
+        while len(self._asked) > _REMEMBERED:
+            del self._asked[next(iter(self._asked))]
+        task = asyncio.create_task(self._hear(pod, asked))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _hear(self, pod: Pod, asked: _Asked) -> None:
+        told = await self._ask(pod) or asked.told
+        news, asked.told = told != asked.told, told
+        for key in asked.waiting:
+            self._look_again(key, 0 if news else _EVERY_S)
