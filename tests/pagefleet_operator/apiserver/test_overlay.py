@@ -1,6 +1,7 @@
 """podTemplate against the API server: its own strategic merge patch on a Deployment must give what we render."""
 
 import json
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -133,6 +134,8 @@ _SIDECAR = st.fixed_dictionaries(
     {"name": st.sampled_from(["a", "b"]), "image": st.just("i")},
     optional={"securityContext": st.just({"runAsUser": 1})},
 )
+_NAME = itemgetter("name")
+"""A name that comes twice is refused."""
 _VOLUMES = st.lists(
     _patched(
         _named("name", "tmp", "shm", "v", "w"), emptyDir=st.just({}) | st.just({"medium": None, "sizeLimit": "1Gi"})
@@ -148,8 +151,8 @@ _SPECS = st.fixed_dictionaries(
     optional={
         "nodeSelector": st.just({"a": "b"}) | st.none(),
         "tolerations": st.just([{"key": "gpu", "operator": "Exists"}]),
-        "containers": st.lists(_SIDECAR | _ENGINE_PATCH, max_size=3),
-        "initContainers": st.lists(_SIDECAR, max_size=2),
+        "containers": st.lists(_SIDECAR | _ENGINE_PATCH, max_size=3, unique_by=_NAME),
+        "initContainers": st.lists(_SIDECAR, max_size=2, unique_by=_NAME),
         "volumes": _VOLUMES,
         "topologySpreadConstraints": _SPREAD | st.none(),
         "securityContext": _CONTEXT | st.none(),
