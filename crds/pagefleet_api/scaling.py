@@ -232,7 +232,8 @@ class Autoscaling(Model):
         ge=-1000,
         le=1000,
         description="In a full cluster: while pods of a service of higher priority find no place, this one asks "
-        "for none. Serving pods are never taken away for it. Default: 0.",
+        "for none, for 15 minutes at most while none of those gets a place. Serving pods are never taken away for it. "
+        "Default: 0.",
     )
     schedules: tuple[Schedule, ...] = Field(
         (),

@@ -42,8 +42,8 @@ class Recollection:
     service: InferenceService
     """As it could be read last."""
     memory: Memory | None = None
-    claim: Claim | None = None
-    """None while all of its pods have a place."""
+    claim: Claim = field(default_factory=Claim)
+    """On the room of the cluster."""
     starts: StartLog = field(default_factory=StartLog)
     scene: Scene | None = None
     """What the latest decision was made of; None for fixed replicas."""

@@ -29,11 +29,11 @@ def scale(
     policy = Policy.of(own.service)
     priority = 0 if policy is None else policy.priority
     fleet = Fleet.of(observed, now, reported=reported, cold_start_s=cold_start_s)
-    own.claim = Claim(priority, fleet.resource) if fleet.unplaced else None
+    own.claim = _claim(own.claim._replace(priority=priority, resource=fleet.resource), observed, fleet, now)
     if policy is None:
         own.scene = None
         return None
-    fleet = replace(fleet, rival=_rival(priority, fleet.resource, kept))
+    fleet = replace(fleet, rival=_rival(own.claim, kept, now))
     outcome = decide(policy, fleet, _memory(own, policy), now)
     own.scene = Scene(policy, fleet, outcome.memory, now)
     return outcome
@@ -56,8 +56,16 @@ def _learnt(log: StartLog, observed: Observed, now: Now) -> StartLog:
     return log.learn({pod.uid: pod.start for pod in pods}, told, now.wall)
 
 
-def _rival(priority: int, resource: str | None, kept: Mapping[ServiceKey, Recollection]) -> str | None:
-    """The service of the highest priority above this one that waits for the same."""
-    claims = [(other.claim, str(key)) for key, other in kept.items() if other.claim is not None]
-    above = [(one.priority, name) for one, name in claims if one.resource == resource and one.priority > priority]
+def _claim(claim: Claim, observed: Observed, fleet: Fleet, now: Now) -> Claim:
+    times = (pod.start.scheduled for pod in observed.pods if pod.active)
+    placed = max((time for time in times if time is not None), default=None)
+    return claim.seen(now.monotonic_s, waits=fleet.unplaced > 0, placed=placed)
+
+
+def _rival(own: Claim, kept: Mapping[ServiceKey, Recollection], now: Now) -> str | None:
+    """The service of the highest priority above this one that waits for the same, and has not for too long."""
+    claims = [(other.claim, str(key)) for key, other in kept.items() if other.claim.holds(now.monotonic_s)]
+    above = [
+        (one.priority, name) for one, name in claims if one.resource == own.resource and one.priority > own.priority
+    ]
     return max(above)[1] if above else None

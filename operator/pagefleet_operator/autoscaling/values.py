@@ -125,14 +125,6 @@ class Mark(NamedTuple):
     """By pod name; time to first token in seconds, since the engine began."""
 
 
-class Claim(NamedTuple):
-    """Pods of a service find no place: what they wait for, and how much the service matters."""
-
-    priority: int
-    resource: str | None
-    """A kind of GPU; None where they ask for CPU and memory alone."""
-
-
 class Change(NamedTuple):
     """The number moved."""
 

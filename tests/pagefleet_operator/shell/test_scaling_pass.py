@@ -1,5 +1,6 @@
 """What one pass decides from what is kept of this service and of the others."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -48,7 +49,7 @@ def test_the_service_of_lower_priority_yields_to_one_that_waits_for_the_same() -
     }
     high = scale(key("high"), kept, busy(homeless("h")), Status(), at(100))
     assert high is not None and high.limited.reason is Reason.GPU_CAPACITY
-    assert kept[key("high")].claim == Claim(9, "nvidia.com/gpu")
+    assert kept[key("high")].claim == Claim(9, "nvidia.com/gpu", since_s=at(100).monotonic_s)
     low = scale(key("low"), kept, busy(homeless("l")), Status(), at(100))
     assert low is not None and (low.desired, low.limited.reason) == (1, Reason.YIELDS_ROOM)
     assert "n/high" in low.limited.message
@@ -65,7 +66,27 @@ def test_nobody_yields_to_one_that_waits_for_something_else_or_no_more() -> None
     low = scale(key("low"), kept, busy(), Status(), at(100))
     assert low is not None and low.desired > 1
     scale(key("high"), kept, busy(), Status(), at(102))
-    assert kept[key("high")].claim is None
+    assert not kept[key("high")].claim.holds(at(102).monotonic_s)
+
+
+def test_one_that_never_finds_a_place_holds_nobody_back_for_ever_until_a_pod_of_it_gets_one() -> None:
+    kept = {
+        key("low"): Recollection(service("low", priority=1)),
+        key("high"): Recollection(service("high", priority=9)),
+    }
+
+    def low_yields(seconds: float, high: Observed) -> bool:
+        scale(key("high"), kept, high, Status(), at(seconds))
+        scale(key("low"), kept, busy(), Status(), at(seconds))
+        scene = kept[key("low")].scene
+        return scene is not None and scene.fleet.rival == "n/high"
+
+    assert low_yields(100, busy(homeless("h")))
+    assert low_yields(999, busy(homeless("h")))
+    assert not low_yields(1000, busy(homeless("h")))
+    assert not low_yields(1001, busy(homeless("anew")))
+    placed = replace(homeless("h"), problem=None, start=Start(scheduled=START + timedelta(seconds=1100)))
+    assert low_yields(1100, busy(placed, homeless("anew")))
 
 
 def test_a_fixed_service_has_priority_zero_and_no_decision() -> None:
