@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.pagefleet_engine.interpreter import replace_the_language_once
-from tests.pagefleet_engine.torch_tests import one_thread, pytest_ignore_collect
+from tests.pagefleet_engine.torch_tests import one_thread
 
-__all__ = ["device", "one_thread", "pytest_ignore_collect"]
+__all__ = ["device", "one_thread"]
 
 if not Path("/dev/nvidiactl").exists():
     # Triton reads it where a kernel is decorated, so it is set before any test module is imported.

@@ -1,5 +1,5 @@
 """Runner tests."""
 
-from tests.pagefleet_engine.torch_tests import one_thread, pytest_ignore_collect
+from tests.pagefleet_engine.torch_tests import one_thread
 
-__all__ = ["one_thread", "pytest_ignore_collect"]
+__all__ = ["one_thread"]
