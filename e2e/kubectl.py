@@ -13,6 +13,8 @@ from typing import Any
 
 Json = dict[str, Any]
 
+_WATCH_AGAIN_S = 0.5
+
 
 class KubectlError(Exception):
     """kubectl failed; the text is its own."""
@@ -104,35 +106,31 @@ class Seen:
 
 
 class Watch:
-    """Every state of some objects from now on, read by one `kubectl get --watch` in the background."""
+    """Every state of some objects from now on, read by `kubectl get --watch` in the background.
+
+    A watch that ends, as the server's own limit or a broken connection makes it, begins anew: without that the last
+    state seen would look like the last there was.
+    """
 
     def __init__(self, kubectl: Kubectl, kind: str, *names_or_flags: str) -> None:
         self._command = kubectl.command("get", kind, *names_or_flags, "--watch", "-o", "json")
         self._environment = kubectl.environment
         self._seen: list[Seen] = []
         self._changed = threading.Condition()
-        self._process: subprocess.Popen[str] | None = None
-        self._thread = threading.Thread(target=self._read, name=f"watch {kind}", daemon=True)
+        self._ending = threading.Event()
+        self._process: subprocess.Popen[str]
+        self._thread = threading.Thread(target=self._follow, name=f"watch {kind}", daemon=True)
 
     def __enter__(self) -> "Watch":
-        self._process = subprocess.Popen(
-            self._command,
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            stdin=subprocess.DEVNULL,
-            text=True,
-        )
+        self._process = self._begin()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None:
+        with self._changed:
+            self._ending.set()
             self._process.terminate()
-            self._process.wait(10)
-            self._thread.join(10)
-            if self._process.stdout is not None:
-                self._process.stdout.close()
+        self._thread.join(10)
 
     @property
     def seen(self) -> list[Seen]:
@@ -159,16 +157,35 @@ class Watch:
                     raise TimeoutError(f"after {timeout_s:.0f} s the last state is {last}")
                 self._changed.wait(left_s)
 
-    def _read(self) -> None:
+    def _begin(self) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            self._command,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def _follow(self) -> None:
+        while True:
+            with self._process as process:
+                self._read(process)
+            self._ending.wait(_WATCH_AGAIN_S)
+            with self._changed:
+                if self._ending.is_set():
+                    return
+                self._process = self._begin()
+
+    def _read(self, process: "subprocess.Popen[str]") -> None:
+        assert process.stdout is not None  # it has a pipe
         decoder, text = json.JSONDecoder(), ""
-        assert self._process is not None and self._process.stdout is not None  # set by __enter__
-        with contextlib.suppress(ValueError):  # the pipe is closed under us at the end
-            # a document ends with a brace in the first column
-            for line in self._process.stdout:
-                text += line
-                if line.startswith("}"):
-                    body = decoder.decode(text)
-                    text = ""
-                    with self._changed:
-                        self._seen.append(Seen(time.monotonic(), time.time(), body))
-                        self._changed.notify_all()
+        # a document ends with a brace in the first column
+        for line in process.stdout:
+            text += line
+            if line.startswith("}"):
+                body = decoder.decode(text)
+                text = ""
+                with self._changed:
+                    self._seen.append(Seen(time.monotonic(), time.time(), body))
+                    self._changed.notify_all()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from e2e import kubectl as module
 from e2e.demo import environment
 from e2e.kubectl import Kubectl, KubectlError, Watch, followed_logs
 from e2e.progress import Progress, ToolFailed, run_tool
@@ -15,6 +16,7 @@ from e2e.sites import BoxSite, ImageNames, OwnSite, site
 
 FAKE = """#!/bin/sh
 case "$*" in
+*short*--watch*) echo x >> "$0.begun"; printf '{\\n  "n": %d\\n}\\n' $(wc -l < "$0.begun");;
 *fails*) echo "no such thing" >&2; exit 1;;
 *--watch*) printf '{\\n  "n": 1\\n}\\n{\\n  "n": 2\\n}\\n'; exec sleep 60;;
 *logs*) echo "a line of $4"; exec sleep 60;;
@@ -49,6 +51,12 @@ def test_a_watch_sees_every_state_and_waits_for_one(kubectl: Kubectl) -> None:
         assert [seen.body["n"] for seen in watch.seen] == [1, 2]
         with pytest.raises(TimeoutError):
             watch.until(lambda body: bool(body["n"] == 1), 0.05, since_s=second.at_s + 1)
+
+
+def test_a_watch_that_ends_begins_anew(kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_WATCH_AGAIN_S", 0.01)
+    with Watch(kubectl, "pods", "short") as watch:
+        watch.until(lambda body: bool(body["n"] == 2), 5)
 
 
 def test_logs_are_followed_into_files(kubectl: Kubectl, tmp_path: Path) -> None:
