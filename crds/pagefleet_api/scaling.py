@@ -222,7 +222,7 @@ class Autoscaling(Model):
     lookahead: Lookahead = Field(
         AUTO,
         description="While the load grows steadily: ask for the pods of so much later. Auto: a pod's cold start, the "
-        "median of those measured; None: never; or a duration such as 90s. Default: Auto.",
+        "median of the pool of nodes where one landed last; None: never; or a duration such as 90s. Default: Auto.",
     )
     spare_replicas: int = Field(
         0, ge=0, le=100, description="Pods beside those that the load asks for, warm for its next rise. Default: 0."

@@ -94,13 +94,34 @@ class StartPhases(Model):
     warm_up_seconds: int = Field(description="Until the pod was ready.")
 
 
-class ColdStart(Model):
-    """How long pods took from their creation until they were ready, of the latest starts."""
+class StartTimes(Model):
+    """How long starts took."""
 
     starts: int = Field(description="Starts that were seen from their beginning, at most the latest 20.")
     p50_seconds: int = Field(description="Half of them took no longer.")
     p95_seconds: int = Field(description="95 of 100 took no longer.")
     phases: StartPhases
+
+
+class PoolStart(StartTimes):
+    """How long pods took to start on the nodes of one pool."""
+
+    pool: str = Field(description="The pool's name, by the nodes' labels, or else their type of machine or GPU.")
+
+
+class ColdStart(StartTimes):
+    """How long pods took from their creation until they were ready, of the latest starts."""
+
+    pools: tuple[PoolStart, ...] = Field(
+        (),
+        description="By pool of nodes, at most 8; the one where a pod started last comes first.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["pool"]},
+    )
+
+    @property
+    def expected(self) -> StartTimes:
+        """What the next start may take: as in the pool where pods landed last."""
+        return self.pools[0] if self.pools else self
 
 
 class Status(Model):

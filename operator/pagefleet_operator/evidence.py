@@ -126,6 +126,8 @@ class Evidence:
     """How often at least the image was tried, by pod uid, of pods whose image does not come."""
     kills: Mapping[str, str] = field(default_factory=dict)
     """Why the kubelet ended the engine, by pod uid, of pods where it did so last."""
+    pools: Mapping[str, str] = field(default_factory=dict)
+    """The pool of nodes that a pod is on, by pod uid, where its node tells one."""
 
 
 def extended_requests(spec: Body) -> dict[str, int]:

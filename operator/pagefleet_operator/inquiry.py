@@ -1,4 +1,4 @@
-"""Asks the API server for what the watch cache does not hold, and only while a pod is in trouble.
+"""Asks the API server for what the watch cache does not hold, and only while a pod starts or is in trouble.
 
 Watching all nodes and all pods of a cluster would cost the operator more than everything else that it does, for
 words that are needed only while a pod waits.
@@ -6,8 +6,10 @@ words that are needed only while a pod waits.
 
 import asyncio
 import logging
+import math
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -17,6 +19,8 @@ from pagefleet_operator.cluster import ApiError, Body
 from pagefleet_operator.evidence import Evidence, Room, Warned, allocatable_on, probe_kill, pulls, taken_by
 from pagefleet_operator.kinds import NODE, POD, POD_EVENT, Kind
 from pagefleet_operator.observed import Observed, Pod
+from pagefleet_operator.pools import pool_of
+from pagefleet_operator.starts import PATIENCE
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +40,8 @@ _WORDS_FRESH_CAP_S = 30.0
 _PODS_ASKED = 3
 """Of many pods in the same trouble a few tell it."""
 _REMEMBERED = 1000
+_COUNTED = 2 * PATIENCE
+"""So long after it was ready at the latest, a pod's start has been counted."""
 
 
 class Lister(Protocol):
@@ -57,6 +63,12 @@ class _Words:
     until_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class _NodePool:
+    name: str | None
+    until_s: float
+
+
 class Inquiry:
     """Finds `Evidence`. `everywhere`: this operator may look at nodes, and at pods of every namespace."""
 
@@ -65,6 +77,7 @@ class Inquiry:
         self._looks: dict[str, _Look] = {}
         self._looking = asyncio.Lock()
         self._words: dict[str, _Words] = {}
+        self._pools: dict[str, _NodePool] = {}
 
     async def about(self, namespace: str, observed: Observed, now: datetime) -> Evidence:
         """What there is to know about the pods that are in trouble; empty when none is."""
@@ -82,7 +95,35 @@ class Inquiry:
             warnings={uid: warned for uid, warned in latest.items() if warned is not None},
             pulls={pod.uid: times for pod in pulling if (times := pulls(said[pod.uid]))},
             kills={pod.uid: words for pod in crashed if (words := _kill(pod, said[pod.uid]))},
+            pools=await self._pools_of(active, now),
         )
+
+    async def _pools_of(self, pods: Sequence[Pod], now: datetime) -> dict[str, str]:
+        """The pools of the pods' nodes, by pod uid. A node is asked for once it has a pod whose start may count, and
+        not again, as its pool is for its life.
+        """
+        if not self._everywhere:
+            return {}
+        now_s = time.monotonic()
+        starting = {pod.node for pod in pods if pod.node is not None and _starts(pod, now)}
+        unknown = [node for node in starting if node not in self._pools or now_s >= self._pools[node].until_s]
+        await asyncio.gather(*(self._learn_pool(node) for node in sorted(unknown)))
+        found = {pod.uid: self._pools[pod.node].name for pod in pods if pod.node in self._pools}
+        return {uid: name for uid, name in found.items() if name is not None}
+
+    async def _learn_pool(self, node: str) -> None:
+        """By a list of one: the operator may list nodes, not get them. Labels may come after the node's first pod."""
+        name = None
+        try:
+            async with asyncio.timeout(_LOOK_LIMIT_S):
+                bodies = await self._lister.items(NODE, None, fields=f"metadata.name={node}")
+            name = next((pool_of(body["metadata"].get("labels") or {}) for body in bodies), None)
+        except (ApiError, TimeoutError) as error:
+            log.warning("pool_unknown", extra={"node": node, "error": str(error) or type(error).__name__})
+        self._pools.pop(node, None)
+        self._pools[node] = _NodePool(name, math.inf if name is not None else time.monotonic() + _FAILED_S)
+        while len(self._pools) > _REMEMBERED:
+            del self._pools[next(iter(self._pools))]
 
     async def _events(self, namespace: str, pod: Pod, now: datetime) -> list[Body]:
         """Events about a pod, as of a moment ago; none when they cannot be read."""
@@ -147,6 +188,11 @@ class Inquiry:
 
 def _is(pod: Pod, reason: Reason) -> bool:
     return pod.problem is not None and pod.problem.reason is reason
+
+
+def _starts(pod: Pod, now: datetime) -> bool:
+    ready = pod.start.ready
+    return ready is None or now - ready <= _COUNTED
 
 
 def _kill(pod: Pod, events: list[Body]) -> str | None:

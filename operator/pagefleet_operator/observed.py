@@ -107,6 +107,7 @@ class Pod:
     """Of the engine's container: with each, what it held is gone."""
     extended: Mapping[str, int] = field(default_factory=dict)
     """What it asks of its node beside CPU, memory and storage, GPUs for example."""
+    node: str | None = None
     creating: datetime | None = None
     """Since when a node has it while none of its containers runs yet."""
     problem: PodProblem | None = None
@@ -162,6 +163,7 @@ class Pod:
             deletion_cost=_integer(notes.get(labels.DELETION_COST)),
             restarts=restarts,
             extended=extended_requests(spec),
+            node=spec.get("nodeName"),
             creating=creating_since(status, container),
             start=Start.of(meta, status, container),
             problem=None if ready else pod_problem(spec, status, container),

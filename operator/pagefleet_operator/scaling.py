@@ -22,9 +22,9 @@ def scale(
     """
     own = kept[key]
     own.starts = _learnt(own.starts, observed, now)
-    cold_start_s = own.starts.quantile(0.5)
+    cold_start_s = own.starts.expected_s
     if cold_start_s is None and live.cold_start is not None:
-        cold_start_s = live.cold_start.p50_seconds
+        cold_start_s = live.cold_start.expected.p50_seconds
     reported = None if live.autoscaling is None else live.autoscaling.desired_replicas
     policy = Policy.of(own.service)
     priority = 0 if policy is None else policy.priority
@@ -53,7 +53,7 @@ def _memory(own: Recollection, policy: Policy) -> Memory | None:
 def _learnt(log: StartLog, observed: Observed, now: Now) -> StartLog:
     pods = [pod for pod in observed.pods if pod.active]
     told = {pod.uid: measured.weights_s for pod in pods if (measured := observed.measured(pod)) is not None}
-    return log.learn({pod.uid: pod.start for pod in pods}, told, now.wall)
+    return log.learn({pod.uid: pod.start for pod in pods}, told, now.wall, observed.evidence.pools)
 
 
 def _claim(claim: Claim, observed: Observed, fleet: Fleet, now: Now) -> Claim:

@@ -3,13 +3,15 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import NamedTuple, Self
 
 from pagefleet_operator.problems import Body, condition_of, parse_time
 
 KEPT = 20
-"""Starts that count: an older one was on another node, with another image or model."""
-
+"""Starts that count, of a pool of nodes and of all: an older one was with another image or model."""
+POOLS_KEPT = 8
+"""Pools whose starts are kept: those of the latest starts."""
 
 PHASES = ("schedule", "image", "weights", "warm_up")
 PATIENCE = timedelta(seconds=30)
@@ -62,11 +64,14 @@ class Phases(NamedTuple):
     """Until the engine had its weights; None where it does not tell, and then they are part of the next."""
     warm_up_s: float
     """Until it was ready."""
+    pool: str | None = None
+    """The pool of its node; None where that is not known."""
 
     @property
     def named(self) -> dict[str, float]:
         """Seconds by phase, as the metric calls them; those that are known."""
-        return {name: seconds for name, seconds in zip(PHASES, self, strict=True) if seconds is not None}
+        seconds = (self.schedule_s, self.image_s, self.weights_s, self.warm_up_s)
+        return {name: each for name, each in zip(PHASES, seconds, strict=True) if each is not None}
 
     @property
     def total_s(self) -> float:
@@ -79,6 +84,7 @@ class StartLog:
     """The starts of one service that were seen from their beginning, latest last."""
 
     phases: tuple[Phases, ...] = ()
+    """The latest of all, and of each pool."""
     awaited: frozenset[str] = field(default_factory=frozenset)
     """Uids of pods that were seen before they were ready; others may have been ready before and not a while ago."""
     fresh: tuple[Phases, ...] = ()
@@ -86,10 +92,17 @@ class StartLog:
     asks: bool = False
     """A start is over and its engine has not told its part yet."""
 
-    def learn(self, starts: Mapping[str, Start], told: Mapping[str, float | None], wall: datetime) -> "StartLog":
+    def learn(
+        self,
+        starts: Mapping[str, Start],
+        told: Mapping[str, float | None],
+        wall: datetime,
+        pools: Mapping[str, str] = MappingProxyType({}),
+    ) -> "StartLog":
         """With what is seen now, by uid. A start counts once its engine was asked for its part, or had time to tell.
 
         told: seconds that its weights took, of each engine that was asked; None where it has no such thing.
+        pools: of the pods' nodes, where they are known.
         """
         found = []
         for uid in self.awaited & starts.keys():
@@ -97,21 +110,36 @@ class StartLog:
             phases = start.phases(told.get(uid))
             late = start.ready is not None and wall - start.ready > PATIENCE
             if phases is not None and (uid in told or late):
-                found.append((uid, phases))
+                found.append((uid, phases._replace(pool=pools.get(uid))))
         done = {uid for uid, _ in found}
         unready = {uid for uid, start in starts.items() if start.ready is None}
         left = (self.awaited & starts.keys()) - done
-        fresh = tuple(phases for _, phases in sorted(found))
-        return StartLog((*self.phases, *fresh)[-KEPT:], frozenset(left | unready), fresh, bool(left - unready))
+        fresh = tuple(phases for _, phases in sorted(found, key=lambda each: each[0]))
+        return StartLog(_kept((*self.phases, *fresh)), frozenset(left | unready), fresh, bool(left - unready))
+
+    @property
+    def latest(self) -> "StartLog":
+        """The latest starts, whatever their pool."""
+        return StartLog(self.phases[-KEPT:])
+
+    @property
+    def by_pool(self) -> Mapping[str, "StartLog"]:
+        """The starts in each pool that is known; the one where a pod started last comes first."""
+        names = dict.fromkeys(phases.pool for phases in reversed(self.phases) if phases.pool is not None)
+        return {name: StartLog(tuple(each for each in self.phases if each.pool == name)[-KEPT:]) for name in names}
+
+    @property
+    def expected_s(self) -> float | None:
+        """How long the next pod may take: the median of the pool where pods landed last; None without any start."""
+        pool = self.phases[-1].pool if self.phases else None
+        return (self.latest if pool is None else self.by_pool[pool]).quantile(0.5)
 
     def quantile(self, share: float) -> float | None:
         """The total, in seconds, that a `share` of the starts (0..1) stayed at or below; None without any."""
         return _quantile([phases.total_s for phases in self.phases], share)
 
-    def medians(self) -> Phases | None:
-        """Of each phase by itself; None without any start."""
-        if not self.phases:
-            return None
+    def medians(self) -> Phases:
+        """Of each phase by itself; there must be a start."""
         told = [phases.weights_s for phases in self.phases if phases.weights_s is not None]
         return Phases(
             _quantile([phases.schedule_s for phases in self.phases], 0.5) or 0.0,
@@ -119,6 +147,16 @@ class StartLog:
             _quantile(told, 0.5),
             _quantile([phases.warm_up_s for phases in self.phases], 0.5) or 0.0,
         )
+
+
+def _kept(phases: tuple[Phases, ...]) -> tuple[Phases, ...]:
+    """The latest starts of all and of each of the latest pools, in their order."""
+    pools = [*dict.fromkeys(each.pool for each in reversed(phases))][:POOLS_KEPT]
+    numbered = [*enumerate(phases)]
+    kept = dict(numbered[-KEPT:])
+    for pool in pools:
+        kept |= dict([(number, each) for number, each in numbered if each.pool == pool][-KEPT:])
+    return tuple(kept[number] for number in sorted(kept))
 
 
 def _since(status: Body, kind: str) -> datetime | None:

@@ -92,6 +92,11 @@ def test_a_live_service_tells_its_starts_and_its_cache(pagefleet: Shell, trace: 
     timeline = _json(pagefleet("simulate", "--trace", trace, "--policy", live, "-o", "json"))["timeline"]
     asked = next(moment["t"] for moment in timeline if moment["desired"] > 1)
     assert next(moment["t"] for moment in timeline if moment["replicas"] > 1) == pytest.approx(asked + 3, abs=0.01)
+    pool = {"pool": "made-for-it", "starts": 1, "p50Seconds": 9, "p95Seconds": 9, "phases": phases}
+    body["status"]["coldStart"]["pools"] = [pool]
+    live.write_text(yaml.safe_dump(body))
+    timeline = _json(pagefleet("simulate", "--trace", trace, "--policy", live, "-o", "json"))["timeline"]
+    assert next(moment["t"] for moment in timeline if moment["replicas"] > 1) > asked + 3 + 5, "the latest pool counts"
     slower = pagefleet("simulate", "--trace", trace, "--policy", live, "-o", "json", "--cold-start", 30)
     timeline = _json(slower)["timeline"]
     assert next(moment["t"] for moment in timeline if moment["replicas"] > 1) > asked + 3 + 20

@@ -112,7 +112,7 @@ def _fleet(service: InferenceService, status: Status, options: Options) -> Fleet
 
 def _starts(status: Status, options: Options) -> tuple[float, float]:
     """How long half and 95 of 100 starts take: as said, else as measured, else a guess."""
-    told = status.cold_start
+    told = None if status.cold_start is None else status.cold_start.expected
     p50_s, p95_s = (START_P50_S, START_P95_S) if told is None else (float(told.p50_seconds), float(told.p95_seconds))
     if options.start_p50_s is not None:
         p95_s = p95_s * options.start_p50_s / p50_s if p50_s else options.start_p50_s

@@ -1,13 +1,15 @@
 """The status as a whole."""
 
+from typing import TypedDict
+
 from pagefleet_api import labels
 from pagefleet_api.reasons import ConditionType, Reason
 from pagefleet_api.service import InferenceService
-from pagefleet_api.status import AutoscalingStatus, ColdStart, Decision, StartPhases, Status
+from pagefleet_api.status import AutoscalingStatus, ColdStart, Decision, PoolStart, StartPhases, Status
 from pagefleet_operator import published
 from pagefleet_operator.autoscaling.values import Outcome, Verdict
 from pagefleet_operator.observed import Now, Observed, format_second
-from pagefleet_operator.starts import StartLog
+from pagefleet_operator.starts import POOLS_KEPT, StartLog
 from pagefleet_operator.status.conditions import Scene, dated, verdicts
 
 HISTORY_LIMIT = 10
@@ -91,14 +93,28 @@ def invalid_status(message: str, generation: int, previous: Status, now: Now) ->
 _REPLACED = (ConditionType.READY, ConditionType.STALLED, ConditionType.RECONCILING)
 
 
+class _Summary(TypedDict):
+    """What is told of starts, of one pool or of all."""
+
+    starts: int
+    p50_seconds: int
+    p95_seconds: int
+    phases: StartPhases
+
+
 def _cold_start(starts: StartLog | None) -> ColdStart | None:
-    medians = None if starts is None else starts.medians()
-    if starts is None or medians is None:
+    if starts is None or not starts.phases:
         return None
-    return ColdStart(
-        starts=len(starts.phases),
-        p50_seconds=round(starts.quantile(0.5) or 0.0),
-        p95_seconds=round(starts.quantile(0.95) or 0.0),
+    pools = tuple(PoolStart(pool=name, **_summary(log)) for name, log in starts.by_pool.items())
+    return ColdStart(**_summary(starts.latest), pools=pools[:POOLS_KEPT])
+
+
+def _summary(log: StartLog) -> _Summary:
+    medians = log.medians()
+    return _Summary(
+        starts=len(log.phases),
+        p50_seconds=round(log.quantile(0.5) or 0.0),
+        p95_seconds=round(log.quantile(0.95) or 0.0),
         phases=StartPhases(
             schedule_seconds=round(medians.schedule_s),
             image_seconds=round(medians.image_s),

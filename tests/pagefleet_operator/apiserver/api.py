@@ -121,6 +121,12 @@ class Api:
             if refusal.status != 404:
                 raise
 
+    def bind(self, namespace: str, pod: str, node: str) -> None:
+        """Place a pod, as a scheduler does."""
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
+        self.call("POST", self.path("pods", namespace, pod) + "/binding", body)
+
     def evict(self, namespace: str, pod: str) -> bool:
         """Ask for a pod's eviction, as `kubectl drain` does; False where a budget forbids it now."""
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}

@@ -151,6 +151,8 @@ class Fleet:
         self.start_delay_s = start_delay_s
         self.room: int | None = None
         """Pods that find a place; the scheduler has looked in vain for others since long ago."""
+        self.node: str | None = None
+        """That pods are bound to. Nobody plays its kubelet when they are deleted, so this is for pods that stay."""
         self._api, self._namespace, self._max_num_seqs = api, namespace, max_num_seqs
         self._born: dict[str, float] = {}
         self._stop = threading.Event()
@@ -226,6 +228,8 @@ class Fleet:
             address = f"127.7.{number // 250}.{number % 250 + 1}"
             foreign = labels.RUNTIME in pod["metadata"]["labels"]
             self.engines[name] = Engine(address, self._max_num_seqs, foreign=foreign)
+            if self.node is not None:
+                self._api.bind(self._namespace, name, self.node)
         engine = self.engines[name]
         if pod.get("status", {}).get("podIP") != engine.address or _ready(pod) == engine.draining:
             self._report(name, engine)

@@ -1,5 +1,6 @@
 """What the autoscaler does beside following the load, by a real operator: a full cluster, latencies, the clock."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -96,6 +97,29 @@ def test_latency_the_clock_and_a_dry_run_are_followed_as_they_say(api: Api, name
         eventually(recommended, "the recommendation is in the status")
         assert _replicas(api, namespace, "rehearsed") == 1
         assert "Would scale from 1 to 3" in _notes(api, namespace, "Recommended")[0]
+
+
+@pytest.fixture
+def pooled_node(api: Api) -> Iterator[str]:
+    """A node of a pool of GKE's."""
+    labels = {"cloud.google.com/gke-nodepool": "gpus", "node.kubernetes.io/instance-type": "a3-highgpu-1g"}
+    api.create("nodes", {"metadata": {"name": "pooled", "labels": labels}})
+    yield "pooled"
+    api.delete("nodes", None, "pooled")
+
+
+def test_starts_are_told_by_the_pool_of_the_pods_node(api: Api, namespace: str, start: Start, pooled_node: str) -> None:
+    start(flags=("--read-model-secrets",)).ready()  # of all namespaces: others may not look at nodes
+    with Fleet(api, namespace, start_delay_s=1) as fleet:
+        fleet.node = pooled_node
+        api.create("inferenceservices", service(namespace, replicas=2))
+        eventually(lambda: len(_of(fleet, "s")) == 2, "both pods serve")
+
+        def starts() -> list[tuple[str, int]]:
+            pools = _status(api, namespace, "s").get("coldStart", {}).get("pools", [])
+            return [(pool["pool"], pool["starts"]) for pool in pools]
+
+        eventually(lambda: starts() == [("gpus", 2)], "both starts are counted in the node's pool", 40)
 
 
 def _measured(fleet: Fleet, slow: str, api: Api, namespace: str) -> bool:

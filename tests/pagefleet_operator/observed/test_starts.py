@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from pagefleet_operator.observed import Pod
-from pagefleet_operator.starts import KEPT, Phases, Start, StartLog
+from pagefleet_operator.starts import KEPT, POOLS_KEPT, Phases, Start, StartLog
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -93,4 +93,34 @@ def test_quantiles_are_of_the_latest_starts() -> None:
 
 
 def test_without_any_start_nothing_is_known() -> None:
-    assert (StartLog().quantile(0.5), StartLog().medians()) == (None, None)
+    assert (StartLog().quantile(0.5), StartLog().expected_s, StartLog().by_pool) == (None, None, {})
+
+
+def in_pools(*pools: str | None) -> StartLog:
+    """A start in each of these, one after the other; the n-th takes n seconds."""
+    log = StartLog()
+    for number, pool in enumerate(pools, start=1):
+        known = {} if pool is None else {"a": pool}
+        seen = StartLog(log.phases, frozenset({"a"}))
+        log = seen.learn({"a": start(0, 0, number)}, {"a": None}, after(99), known)
+    return log
+
+
+def test_the_next_pod_is_expected_where_the_latest_landed() -> None:
+    log = in_pools("slow", "slow", "slow", "fast")
+    assert [*log.by_pool] == ["fast", "slow"]
+    assert (log.expected_s, log.by_pool["slow"].quantile(0.5), log.quantile(0.5)) == (4, 2, 2)
+    assert in_pools("slow", "slow", "slow", None).expected_s == 2
+
+
+def test_a_busy_pool_does_not_push_out_what_is_known_of_others() -> None:
+    log = in_pools("rare", *["busy"] * 3 * KEPT)
+    assert {name: len(each.phases) for name, each in log.by_pool.items()} == {"busy": KEPT, "rare": 1}
+    assert len(log.latest.phases) == KEPT
+
+
+def test_pools_that_are_long_gone_are_forgotten() -> None:
+    log = in_pools(*(f"pool-{number}" for number in range(3 * KEPT)))
+    assert len(log.phases) == KEPT
+    again = in_pools("first", *(name for number in range(POOLS_KEPT) for name in [f"pool-{number}"] * KEPT))
+    assert [*again.by_pool] == [f"pool-{number}" for number in reversed(range(POOLS_KEPT))]

@@ -12,10 +12,18 @@ from pagefleet_operator import inquiry
 from pagefleet_operator.inquiry import Inquiry
 from pagefleet_operator.kinds import Kind
 from pagefleet_operator.observed import Evidence, Observed, Pod, PodProblem, Warned
+from pagefleet_operator.starts import Start
 from tests.pagefleet_operator.observed.test_evidence import GPU, LIVENESS, event, node, pod
 
 NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
 WAITS = Pod(name="p", uid="u", extended={GPU: 1}, problem=PodProblem(Reason.UNSCHEDULABLE, "full"))
+
+
+PLACED = [("one", "in-pool"), ("two", "in-pool"), ("three", "bare"), ("four", "gone"), ("five", None)]
+POOLED: dict[str, dict[str, Any]] = {
+    "in-pool": {"metadata": {"name": "in-pool", "labels": {"karpenter.sh/nodepool": "h200"}}},
+    "bare": {"metadata": {"name": "bare"}},
+}
 
 
 class Lister:
@@ -30,6 +38,8 @@ class Lister:
         self.asked.append(f"{kind.plural} {fields}".strip())
         if self.error is not None:
             raise self.error
+        if kind.name == "Node" and fields:
+            return [POOLED[name] for name in [fields.removeprefix("metadata.name=")] if name in POOLED]
         if kind.name == "Node":
             return [node("a"), node("b"), node("cpus", None)]
         if kind.name == "Event":
@@ -63,9 +73,64 @@ async def test_a_look_is_old_after_a_while(monkeypatch: pytest.MonkeyPatch) -> N
     assert lister.asked.count("nodes") == 2
 
 
+async def test_a_pods_pool_is_its_nodes_and_a_node_is_asked_for_once() -> None:
+    lister = Lister()
+    asks = Inquiry(lister, everywhere=True)
+    pods = tuple(Pod(name=name, uid=name, node=node, ready=True) for name, node in PLACED)
+    for _ in range(2):
+        assert (await asks.about("n", Observed(pods=pods), NOW)).pools == {"one": "h200", "two": "h200"}
+    assert sorted(lister.asked) == [f"nodes metadata.name={name}" for name in ("bare", "gone", "in-pool")]
+
+
+async def test_only_pods_whose_start_may_still_count_bring_a_question() -> None:
+    lister = Lister()
+    asks = Inquiry(lister, everywhere=True)
+    long_ago, lately = NOW - timedelta(hours=1), NOW - timedelta(seconds=9)
+    serves = Pod(name="one", uid="one", node="in-pool", ready=True, start=Start(ready=long_ago))
+    assert (await asks.about("n", Observed(pods=(serves,)), NOW)).pools == {}
+    assert lister.asked == []
+    came = Pod(name="two", uid="two", node="in-pool", ready=True, start=Start(ready=lately))
+    assert (await asks.about("n", Observed(pods=(serves, came)), NOW)).pools == {"one": "h200", "two": "h200"}
+
+
+async def test_a_node_may_get_its_labels_after_its_first_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inquiry, "_FAILED_S", 0)
+    asks = Inquiry(Lister(), everywhere=True)
+    seen = Observed(pods=(Pod(name="one", uid="one", node="bare"),))
+    assert (await asks.about("n", seen, NOW)).pools == {}
+    labelled = {"metadata": {"name": "bare", "labels": {"nvidia.com/gpu.product": "H200"}}}
+    monkeypatch.setitem(POOLED, "bare", labelled)
+    assert (await asks.about("n", seen, NOW)).pools == {"one": "H200"}
+
+
+async def test_a_node_that_cannot_be_read_is_asked_for_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    lister = Lister()
+    lister.error = api.Refused("nodes is forbidden")
+    asks = Inquiry(lister, everywhere=True)
+    seen = Observed(pods=(Pod(name="one", uid="one", node="in-pool"),))
+    for _ in range(2):
+        assert (await asks.about("n", seen, NOW)).pools == {}
+    assert len(lister.asked) == 1
+    monkeypatch.setattr(inquiry, "_FAILED_S", 0)
+    asks = Inquiry(lister, everywhere=True)
+    await asks.about("n", seen, NOW)
+    lister.error = None
+    assert (await asks.about("n", seen, NOW)).pools == {"one": "h200"}
+
+
+async def test_of_very_many_nodes_the_latest_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inquiry, "_REMEMBERED", 1)
+    lister = Lister()
+    asks = Inquiry(lister, everywhere=True)
+    for name in ("bare", "in-pool", "bare"):
+        await asks.about("n", Observed(pods=(Pod(name="one", uid="one", node=name),)), NOW)
+    assert lister.asked.count("nodes metadata.name=bare") == 2
+
+
 async def test_an_operator_of_some_namespaces_asks_for_no_nodes() -> None:
     lister = Lister()
-    assert await Inquiry(lister, everywhere=False).about("n", Observed(pods=(WAITS,)), NOW) == Evidence()
+    placed = Pod(name="one", uid="one", node="in-pool")
+    assert await Inquiry(lister, everywhere=False).about("n", Observed(pods=(WAITS, placed)), NOW) == Evidence()
     assert lister.asked == []
 
 

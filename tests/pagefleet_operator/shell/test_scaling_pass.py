@@ -9,6 +9,7 @@ from pagefleet_api.service import InferenceService
 from pagefleet_api.status import ColdStart, StartPhases, Status
 from pagefleet_operator.autoscaling import Claim
 from pagefleet_operator.cache import ServiceKey
+from pagefleet_operator.evidence import Evidence
 from pagefleet_operator.observed import DeploymentView, Latencies, Observed, Pod, PodProblem, Sample
 from pagefleet_operator.passes import Recollection
 from pagefleet_operator.scaling import sample_max_age_s, scale
@@ -105,8 +106,10 @@ def test_starts_are_learnt_in_passing_and_engines_asked_for_their_part() -> None
     scale(key("s"), kept, Observed(DeploymentView(name="b"), (up,)), Status(), at(101))
     assert kept[key("s")].starts.asks
     told = Latencies(None, None, None, None, weights_s=60.0)
-    scale(key("s"), kept, Observed(DeploymentView(name="b"), (up,), latencies={"p": told}), Status(), at(103))
-    assert kept[key("s")].starts.phases == (Phases(1, 2, 60, 37),)
+    on = Evidence(pools={"p": "h200"})
+    heard = Observed(DeploymentView(name="b"), (up,), latencies={"p": told}, evidence=on)
+    scale(key("s"), kept, heard, Status(), at(103))
+    assert kept[key("s")].starts.phases == (Phases(1, 2, 60, 37, "h200"),)
     assert not kept[key("s")].starts.asks
 
 

@@ -36,13 +36,25 @@ def test_cold_starts_are_told_in_whole_seconds_and_outlive_the_operator() -> Non
     log = StartLog((Phases(0.6, 2.4, 3.5, 4.5), Phases(0.4, 9.6, None, 20.0)))
     told = status(Observed(), 1, starts=log)
     assert told.cold_start is not None
-    assert told.cold_start.model_dump() == {
+    assert told.cold_start.model_dump(exclude={"pools"}) == {
         "starts": 2,
         "p50_seconds": 11,
         "p95_seconds": 30,
         "phases": {"schedule_seconds": 0, "image_seconds": 2, "weights_seconds": 4, "warm_up_seconds": 4},
     }
+    assert (told.cold_start.pools, told.cold_start.expected.p50_seconds) == ((), 11)
     assert status(Observed(), 1, starts=StartLog(), previous=told).cold_start == told.cold_start
+
+
+def test_cold_starts_are_told_by_pool_the_latest_first() -> None:
+    log = StartLog((Phases(0, 0, None, 90, "spot"), Phases(0, 0, None, 80, "spot"), Phases(0, 0, None, 20, "h200")))
+    told = status(Observed(), 1, starts=log).cold_start
+    assert told is not None
+    assert [(each.pool, each.starts, each.p50_seconds, each.p95_seconds) for each in told.pools] == [
+        ("h200", 1, 20, 20),
+        ("spot", 2, 80, 90),
+    ]
+    assert (told.starts, told.p50_seconds, told.expected.p50_seconds) == (3, 80, 20)
 
 
 def test_a_change_is_kept_in_the_history_with_its_time() -> None:
