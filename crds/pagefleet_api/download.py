@@ -1,11 +1,15 @@
-"""How far the download of a model is, as the fetcher tells it: `GET /progress` on the admin port of its pod."""
+"""What the fetcher tells of a download: how far it is by `GET /progress` on the admin port of its pod, and why there is
+no model by the last line that it prints.
+"""
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 PATH = "/progress"
+LONGEST_WAIT_S = 86400.0
+"""What a server asks for beyond it counts as this."""
 Size = Annotated[int, Field(ge=0, le=2**60)]
 
 
@@ -26,3 +30,29 @@ class DownloadProgress(BaseModel):
         """At that rate; None when it is not known, or nothing comes."""
         left = max(self.total_bytes - self.bytes, 0)
         return left / self.bytes_per_second if self.bytes_per_second else None
+
+
+class DownloadFailure(BaseModel):
+    """Why there is no model.
+
+    busy: the source may answer another time, not before `after_seconds` where it said so.
+    """
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore")
+
+    error: str
+    busy: bool = False
+    after_seconds: float | None = Field(None, ge=0, le=LONGEST_WAIT_S, allow_inf_nan=False)
+
+    def line(self) -> str:
+        """As it is printed."""
+        return self.model_dump_json(by_alias=True, exclude_none=True)
+
+    @classmethod
+    def parse(cls, printed: str) -> Self | None:
+        """From all that was printed; None where the last line is no such failure."""
+        lines = printed.strip().splitlines()
+        try:
+            return cls.model_validate_json(lines[-1]) if lines else None
+        except ValidationError:
+            return None

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pagefleet_api import quantity
+from pagefleet_api.download import DownloadFailure
 from pagefleet_api.log_lines import JsonLines
 from pagefleet_fetch.telling import Address
 
@@ -25,7 +26,7 @@ def main(argv: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(_TERMINATED))
     from pagefleet_fetch.collecting import Limit  # after the flags: a wrong one is answered at once
     from pagefleet_fetch.download import Patience
-    from pagefleet_fetch.errors import EXIT_STATUS, FetchError
+    from pagefleet_fetch.errors import EXIT_STATUS, FetchError, TooSlow, Unavailable
     from pagefleet_fetch.fetching import Request, fetch
     from pagefleet_fetch.holding import fetch_and_hold
     from pagefleet_fetch.pace import Floor
@@ -54,6 +55,8 @@ def main(argv: Sequence[str]) -> int:
             Path(options.error_file).write_text(message, encoding="utf-8")
         logging.getLogger(__name__).error("fetch_failed", extra={"error": message, "kind": type(error).__name__})
         print(message, file=sys.stderr, flush=True)
+        busy, after_s = isinstance(error, Unavailable | TooSlow), getattr(error, "after_s", None)
+        print(DownloadFailure(error=message, busy=busy, after_seconds=after_s).line(), flush=True)
         return EXIT_STATUS[type(error)]
     print(json.dumps({"folder": str(request.into), "revision": record.revision, "bytes": record.size_bytes}))
     return 0

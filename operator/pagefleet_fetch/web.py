@@ -6,9 +6,12 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import IO
 from urllib.parse import urlsplit
 
+from pagefleet_api.download import LONGEST_WAIT_S
 from pagefleet_fetch.errors import Corrupt, Denied, FetchError, Missing, Unavailable
 from pagefleet_fetch.pace import within
 from pagefleet_fetch.sources import Stream
@@ -104,11 +107,23 @@ def refusal(status: int, url: str, way_out: str, retry_after: str | None = None)
     if status in {401, 403}:
         return Denied(f"{url} answered HTTP {status}: {way_out}")
     if status in _BUSY:
-        after_s = float(retry_after) if retry_after and retry_after.isdecimal() else None
-        return Unavailable(f"{url} answered HTTP {status}", after_s)
+        return Unavailable(f"{url} answered HTTP {status}", _after_s(retry_after))
     if status == _NO_SUCH_RANGE:
         return Corrupt(f"{url} is shorter than what came of it before")
     return Missing(f"{url} answered HTTP {status}: check the URI and the revision")
+
+
+def _after_s(retry_after: str | None) -> float | None:
+    """Seconds that a server asks for, as such or as a date. Source: RFC 9110, 10.2.3."""
+    given = (retry_after or "").strip()
+    if given.isascii() and given.isdecimal():
+        return min(float(given), LONGEST_WAIT_S)
+    try:
+        date = parsedate_to_datetime(given)
+    except ValueError:
+        return None
+    left_s = (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+    return min(max(left_s, 0.0), LONGEST_WAIT_S)
 
 
 def _start(url: str, answer: http.client.HTTPResponse) -> int:

@@ -1,34 +1,27 @@
 """Finds out what the fit check needs before a pod runs: a model's config.json and index, the types of GPU on nodes.
 
-The files are read by the fetcher in a process of its own, once a model: its libraries and a user's credentials stay out
-of this one.
+The files are read once a model, a few models at a time. A hub that does not answer is left alone for a while, so that
+nobody waits in a row for it to time out.
 """
 
 import asyncio
 import base64
-import contextlib
-import json
 import logging
-import os
-import shutil
-import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from pagefleet_api import model_uri
 from pagefleet_api.service import CapacityPolicy, InferenceService
-from pagefleet_api.sizing.facts import CONFIG_FILE, INDEX_FILE, ModelFacts
-from pagefleet_api.sizing.fields import ConfigUnusable
+from pagefleet_api.sizing.facts import CONFIG_FILE, ModelFacts
 from pagefleet_operator.cache import ServiceKey
 from pagefleet_operator.capacity import on_cpu
 from pagefleet_operator.cluster import ApiError, Body
 from pagefleet_operator.inquiry import Lister
 from pagefleet_operator.kinds import NODE, SECRET, Kind
 from pagefleet_operator.knowledge import GpuNodes, Knowledge, gpu_nodes
+from pagefleet_operator.model_files import FilesUnread, ModelKey, read_files
 
 log = logging.getLogger(__name__)
 
@@ -41,22 +34,15 @@ _UNOPENED = (
     "is ready"
 )
 _TOKEN, _ENDPOINT = "HF_TOKEN", "HF_ENDPOINT"
-_READ_LIMIT_S = 60.0
 _NODES_FRESH_S = 60.0
-_FAILED_FIRST_S, _FAILED_CAP_S = 30.0, 1800.0
+_AT_A_TIME = 4
+"""Each is a process of some 50 MB beside the operator."""
+_FAILED_FIRST_S, _FAILED_CAP_S = 10.0, 1800.0
+_REST_FIRST_S, _REST_CAP_S, _REST_ASKED_CAP_S = 5.0, 60.0, 600.0
+_BUSY_LIMIT_S = 60.0
+"""So long a model is asked for again while the hub is only busy; then its pods need not wait for the check."""
+_DOUBLINGS = 10
 _REMEMBERED = 1000
-
-
-class FilesUnread(Exception):
-    """A model's files could not be read; the text is the fetcher's, with the way out."""
-
-
-class ModelKey(NamedTuple):
-    """One version of a model. `secret` opens it (namespace and name), or everybody may read it."""
-
-    uri: str
-    revision: str | None = None
-    secret: tuple[str, str] | None = None
 
 
 class Asker(Lister, Protocol):
@@ -76,6 +62,22 @@ class _Tried:
     unknown: str
     failures: int
     again_s: float
+
+
+class _Rest(NamedTuple):
+    """The hub, which all models that are read here come from, is left alone until `until_s`."""
+
+    until_s: float = 0.0
+    failures: int = 0
+    """In a row."""
+
+    def after(self, error: FilesUnread, now_s: float) -> "_Rest":
+        """Twice as long each time, or for as long as it asks. Any answer but that it is busy ends the row."""
+        if not error.busy:
+            return _Rest()
+        own_s = min(_REST_FIRST_S * 2.0**self.failures, _REST_CAP_S)
+        asked_s = own_s if error.after_s is None else min(max(error.after_s, _REST_FIRST_S), _REST_ASKED_CAP_S)
+        return _Rest(now_s + asked_s, min(self.failures + 1, _DOUBLINGS))
 
 
 class Fitting:
@@ -98,7 +100,8 @@ class Fitting:
         self._tried: dict[ModelKey, _Tried] = {}
         self._reading: dict[ModelKey, set[ServiceKey]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._one_at_a_time = asyncio.Semaphore(1)
+        self._at_a_time = asyncio.Semaphore(_AT_A_TIME)
+        self._rest = _Rest()
         self._nodes: dict[str, tuple[tuple[GpuNodes, ...] | None, float]] = {}
 
     async def about(self, service: InferenceService) -> Knowledge:
@@ -134,23 +137,43 @@ class Fitting:
 
     async def _read(self, model: ModelKey) -> None:
         before = self._tried.get(model)
-        failures = 1 if before is None else before.failures + 1
-        again_s = time.monotonic() + min(_FAILED_FIRST_S * 2 ** (failures - 1), _FAILED_CAP_S)
-        try:
-            async with self._one_at_a_time:
-                facts = await self._reader(model, await self._credentials(model))
-            tried = _Tried(facts, "", 0, 0.0)
-        except FilesUnread as error:
-            log.warning("model_files_unread", extra={"model": model.uri, "error": str(error)})
-            tried = _Tried(None, str(error), failures, again_s)
-        except Exception as error:  # else nobody would ever be told, and what waits for it would wait for ever
-            log.exception("model_files_crashed", extra={"model": model.uri})
-            tried = _Tried(None, f"{model.uri}: its files cannot be read: {error!r}", failures, again_s)
+        tried = await self._turns(model, 0 if before is None else before.failures)
         if len(self._tried) >= _REMEMBERED:
             self._tried.pop(next(iter(self._tried)))
         self._tried[model] = tried
         for key in self._reading.pop(model):
             self._changed(key)
+
+    async def _turns(self, model: ModelKey, failures: int) -> _Tried:
+        """Tries, until something else comes of it than a hub that is busy, or it was so for too long."""
+        give_up_s = time.monotonic() + _BUSY_LIMIT_S
+        words = f"{model.uri} is not asked for yet: the hub is busy"
+        while True:
+            async with self._at_a_time:
+                if time.monotonic() >= self._rest.until_s:
+                    try:
+                        return await self._try(model, failures)
+                    except FilesUnread as busy:
+                        words = str(busy)
+            if self._rest.until_s > give_up_s:
+                return _failed(words, failures, least_s=self._rest.until_s)
+            await asyncio.sleep(max(self._rest.until_s - time.monotonic(), 0.0))
+
+    async def _try(self, model: ModelKey, failures: int) -> _Tried:
+        """Raises FilesUnread when the hub is busy."""
+        try:
+            facts = await self._reader(model, await self._credentials(model))
+        except FilesUnread as error:
+            log.warning("model_files_unread", extra={"model": model.uri, "error": str(error)})
+            self._rest = self._rest.after(error, time.monotonic())
+            if error.busy:
+                raise
+            return _failed(str(error), failures)
+        except Exception as error:  # else nobody would ever be told, and what waits for it would wait for ever
+            log.exception("model_files_crashed", extra={"model": model.uri})
+            return _failed(f"{model.uri}: its files cannot be read: {error!r}", failures)
+        self._rest = _Rest()
+        return _Tried(facts, "", 0, 0.0)
 
     async def _credentials(self, model: ModelKey) -> dict[str, str]:
         """The hub's token, and nothing else that the Secret has: an endpoint in it would be the user's choice."""
@@ -185,51 +208,11 @@ class Fitting:
         return known[0]
 
 
+def _failed(words: str, failures: int, least_s: float = 0.0) -> _Tried:
+    """Once more than `failures` times; tried again later each time, and not before `least_s`."""
+    again_s = time.monotonic() + min(_FAILED_FIRST_S * 2.0**failures, _FAILED_CAP_S)
+    return _Tried(None, words, min(failures + 1, _DOUBLINGS), max(again_s, least_s))
+
+
 def _is_read_here(uri: model_uri.ModelUri) -> bool:
     return uri.scheme in _READ_HERE and uri.file is None
-
-
-async def read_files(model: ModelKey, credentials: Mapping[str, str]) -> ModelFacts:
-    """The model's facts by the fetcher. Raises FilesUnread."""
-    work = Path(tempfile.mkdtemp(prefix="pagefleet-facts-"))
-    try:
-        await _fetch(model, work / "model", credentials)
-        index = work / "model" / INDEX_FILE
-        return ModelFacts.read(_json(work / "model" / CONFIG_FILE), index=_json(index) if index.exists() else None)
-    except ConfigUnusable as error:
-        raise FilesUnread(f"{model.uri}: {error}") from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
-async def _fetch(model: ModelKey, into: Path, credentials: Mapping[str, str]) -> None:
-    """Credentials reach the fetcher by its environment alone."""
-    revision = [] if model.revision is None else ["--revision", model.revision]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "pagefleet_fetch", model.uri, "--only-facts", "--attempts=2", f"--into={into}", *revision,
-        env={**os.environ, **credentials}, stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        async with asyncio.timeout(_READ_LIMIT_S):
-            _, said = await process.communicate()
-    except TimeoutError:
-        raise FilesUnread(f"{model.uri}: no answer within {_READ_LIMIT_S:.0f} s") from None
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-    if process.returncode:
-        lines = said.decode(errors="replace").strip().splitlines()
-        raise FilesUnread(lines[-1] if lines else f"{model.uri}: the fetcher ended with status {process.returncode}")
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigUnusable(f"{path.name} cannot be read: {error}") from error
-    if not isinstance(found, dict):
-        raise ConfigUnusable(f"{path.name} holds no JSON object")
-    return found

@@ -1,5 +1,7 @@
 """Models of a plain web server and of a folder."""
 
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from pagefleet_fetch.download import Patience
 from pagefleet_fetch.errors import Corrupt, Missing, Unavailable, Unusable
 from pagefleet_fetch.fetching import Request, fetch
+from pagefleet_fetch.web import refusal
 from tests.pagefleet_fetch.models import MODEL, REPOSITORY, contents, safetensors
 from tests.pagefleet_fetch.servers import Fault, Served, serving
 
@@ -86,3 +89,30 @@ def test_redirects_lead_to_web_servers_alone(tmp_path: Path, address: str) -> No
     faults = {"small.gguf": [Fault(status=302, headers={"Location": address})]}
     with serving(Served({"small.gguf": b"GGUF"}, faults=faults)) as served, pytest.raises(Missing, match="HTTP 302"):
         fetch(Request(uri=f"{served.address}/small.gguf", into=tmp_path / "name", patience=QUICK))
+
+
+@pytest.mark.parametrize(
+    ("said", "after_s"),
+    [
+        ("120", 120.0),
+        (" 7 ", 7.0),
+        ("9" * 400, 86400.0),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 86400.0),
+        (None, None),
+        ("", None),
+        ("-1", None),
+        ("²", None),
+        ("soon", None),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0),
+    ],
+)
+def test_what_a_busy_server_asks_for_is_read_as_seconds_or_as_a_date(said: str | None, after_s: float | None) -> None:
+    busy = refusal(503, "http://a", "", said)
+    assert isinstance(busy, Unavailable)
+    assert busy.after_s == after_s
+
+
+def test_a_date_ahead_is_as_many_seconds_away() -> None:
+    busy = refusal(429, "http://a", "", format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True))
+    assert isinstance(busy, Unavailable) and busy.after_s is not None
+    assert 40 < busy.after_s <= 100

@@ -3,7 +3,9 @@
 import asyncio
 import base64
 import json
+import time
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,11 +15,12 @@ from pagefleet_api.sizing.facts import ModelFacts
 from pagefleet_operator import cluster as api
 from pagefleet_operator import fitting
 from pagefleet_operator.cache import ServiceKey
-from pagefleet_operator.fitting import FilesUnread, Fitting, ModelKey, read_files
+from pagefleet_operator.fitting import Fitting
 from pagefleet_operator.kinds import Kind
 from pagefleet_operator.knowledge import Knowledge
+from pagefleet_operator.model_files import FilesUnread, ModelKey, read_files
 from tests.pagefleet_api.sizing import configs
-from tests.pagefleet_fetch.servers import hub
+from tests.pagefleet_fetch.servers import Fault, hub
 from tests.pagefleet_operator.capacity.test_knowledge import node
 from tests.pagefleet_operator.status.build import service
 
@@ -96,6 +99,85 @@ async def test_a_failure_is_told_with_its_words_and_tried_again_later(monkeypatc
     await world.knows(remote())
     world.fails = None
     assert (await world.knows(remote())).facts == FACTS
+
+
+def later(monkeypatch: pytest.MonkeyPatch, ahead_s: float) -> None:
+    """The module's clock goes ahead."""
+    monkeypatch.setattr(fitting, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + ahead_s))
+
+
+class Hub:
+    """Reads whose ends the test decides."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answers: dict[str, list[FilesUnread]] = {}
+        self.open, self.told = asyncio.Event(), asyncio.Event()
+        self.world = World()
+        self.world.fitting = Fitting(self.world, lambda _: self.told.set(), everywhere=True, reader=self.read)
+
+    async def read(self, model: ModelKey, credentials: Mapping[str, str]) -> ModelFacts:
+        self.asked.append(model.uri)
+        if model.uri.startswith("hf://slow/"):
+            await self.open.wait()
+        answers = self.answers.get(model.uri)
+        if answers:
+            raise answers.pop(0)
+        return FACTS
+
+
+async def test_few_models_that_take_long_hold_up_no_other_and_not_more_than_four_are_read_at_once() -> None:
+    hub = Hub()
+    for number in range(3):
+        await hub.world.fitting.about(remote(f"hf://slow/{number}"))
+    assert (await hub.world.knows(remote("hf://org/quick"))).facts == FACTS
+    for number in range(3, 9):
+        await hub.world.fitting.about(remote(f"hf://slow/{number}"))
+    await asyncio.sleep(0.01)
+    assert hub.asked == ["hf://slow/0", "hf://slow/1", "hf://slow/2", "hf://org/quick", "hf://slow/3"]
+    hub.open.set()
+    assert (await hub.world.knows(remote("hf://slow/8"))).facts == FACTS
+
+
+async def test_a_hub_that_is_busy_is_left_alone_by_all_and_its_words_are_told_to_who_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hub = Hub()
+    hub.answers["hf://org/a"] = [FilesUnread("hf://org/a answered HTTP 429", busy=True, after_s=90.0)]
+    assert await hub.world.knows(remote("hf://org/a")) == Knowledge(unknown="hf://org/a answered HTTP 429")
+    other = await hub.world.knows(remote("hf://org/b"))
+    assert other == Knowledge(unknown="hf://org/b is not asked for yet: the hub is busy")
+    assert hub.asked == ["hf://org/a"]
+    later(monkeypatch, 95.0)
+    assert (await hub.world.knows(remote("hf://org/b"))).facts == FACTS
+    assert (await hub.world.knows(remote("hf://org/a"))).facts == FACTS
+
+
+async def test_a_hub_that_is_busy_for_a_moment_is_asked_again_before_anybody_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fitting, "_REST_FIRST_S", 0.001)
+    hub = Hub()
+    hub.answers["hf://org/a"] = [FilesUnread("busy", busy=True), FilesUnread("busy", busy=True, after_s=0.0)]
+    first = await hub.world.fitting.about(remote("hf://org/a"))
+    assert first.reading
+    await asyncio.wait_for(hub.told.wait(), 10)
+    assert (await hub.world.fitting.about(remote("hf://org/a"))).facts == FACTS
+    assert hub.asked == ["hf://org/a"] * 3
+
+
+async def test_the_next_try_is_as_far_from_the_end_of_the_last_one_as_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub()
+    hub.answers["hf://slow/a"] = [FilesUnread("no such model")]
+    await hub.world.knows(remote("hf://slow/a"))
+    later(monkeypatch, 50.0)
+    hub.open.set()
+    assert (await hub.world.knows(remote("hf://slow/a"))).unknown == "no such model"
+    later(monkeypatch, 59.0)
+    await hub.world.knows(remote("hf://slow/a"))
+    assert hub.asked == ["hf://slow/a"]
+    later(monkeypatch, 60.5)
+    assert (await hub.world.knows(remote("hf://slow/a"))).facts == FACTS
 
 
 @pytest.mark.parametrize("spec", [{"capacityPolicy": "Ignore"}])
@@ -202,6 +284,10 @@ async def test_the_fetcher_reads_config_and_index_with_the_credentials_that_it_i
         assert facts.stored(2).total_bytes == 12_345_678
         with pytest.raises(FilesUnread, match=r"answered HTTP 403: .*HF_TOKEN"):
             await read_files(ModelKey("hf://org/name"), {"HF_ENDPOINT": served.address, "HF_TOKEN": "bad"})
+        served.faults["config.json"] = [Fault(status=429, headers={"Retry-After": "77"})]
+        with pytest.raises(FilesUnread, match=r"answered HTTP 429") as busy:
+            await read_files(ModelKey("hf://org/name"), {"HF_ENDPOINT": served.address, "HF_TOKEN": "good"})
+        assert (busy.value.busy, busy.value.after_s) == (True, 77.0)
 
 
 async def test_a_config_that_says_no_size_is_named() -> None:
