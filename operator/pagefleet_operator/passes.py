@@ -132,6 +132,7 @@ def status_of(done: Done, observed: Observed, before: Status, now: Now) -> Statu
         judgement=decided.judgement,
         lacks=decided.basis.lacks,
         cached=decided.basis.cached,
+        trial_requests=decided.course.requests,
     )
     return status.service_status(scene, before, decided.starts)
 

@@ -40,10 +40,14 @@ Baseline = Mapping[str, Latencies]
 
 
 class Course(NamedTuple):
-    """The trial as it goes on, None without one; and what is worth an Event."""
+    """The trial as it goes on, None without one; and what is worth an Event.
+
+    requests: that count so far, of the generation that had fewer; None while nothing is compared.
+    """
 
     trial: Trial | None
     news: tuple[News, ...] = ()
+    requests: int | None = None
 
 
 class Shape(NamedTuple):
@@ -177,7 +181,7 @@ def _measured(trial: Trial, analysis: Analysis, fresh: list[Pod], measured: Meas
         few = f"fewer than {ENOUGH_REQUESTS} requests to each in {held.total_seconds():.0f} s"
         words = f"{few}, so nothing was compared, and the change is rolled out: {found.words}"
         return Course(None, (News(EventReason.TRIAL_INCONCLUSIVE, words),))
-    return Course(trial)
+    return Course(trial, requests=found.requests)
 
 
 def _rolled_back(trial: Trial, reason: Reason, words: str, now: Now) -> Course:

@@ -18,6 +18,8 @@ from pagefleet_operator.supplies import Lack
 from pagefleet_operator.trials import Phase, Trial
 
 _LATELY = timedelta(minutes=10)
+_REQUESTS_STEP = 10
+"""Requests of a trial are told in steps of so many: four writes at most."""
 
 Found = dict[ConditionType, Verdict]
 _STATUS = {True: "True", False: "False", None: "Unknown"}
@@ -44,6 +46,8 @@ class Scene:
     """What pods need and is not there, the urgent first."""
     cached: Verdict | None = None
     """The condition `ModelCached`."""
+    trial_requests: int | None = None
+    """That a trial has counted, of the generation that had fewer; None where none compares."""
 
     @property
     def serving(self) -> list[Pod]:
@@ -175,7 +179,9 @@ def _reconciling(scene: Scene) -> Verdict | None:
         return coming[0][1]
     trial = scene.observed.deployment and scene.observed.deployment.trial
     if trial and trial.under_way:
-        return Verdict(True, Reason.ON_TRIAL, _on_trial(trial, scene.service.spec.rollout.analysis))
+        return Verdict(
+            True, Reason.ON_TRIAL, _on_trial(trial, scene.service.spec.rollout.analysis, scene.trial_requests)
+        )
     if coming:
         return coming[0][1]
     if scene.observed.two_templates:
@@ -190,8 +196,8 @@ def _reconciling(scene: Scene) -> Verdict | None:
     return None
 
 
-def _on_trial(trial: Trial, analysis: Analysis | None) -> str:
-    """The same words for a whole phase, as each other text would be one more write."""
+def _on_trial(trial: Trial, analysis: Analysis | None, requests: int | None) -> str:
+    """Words that change a few times in a trial, as each other text is one more write."""
     pods = "1 pod" if trial.pods == 1 else f"{trial.pods} pods"
     if trial.phase is Phase.STARTING:
         return f"waits for {pods} of the latest template beside the others"
@@ -200,9 +206,10 @@ def _on_trial(trial: Trial, analysis: Analysis | None) -> str:
         return words
     hold = timedelta(seconds=analysis.hold_seconds)
     soonest, latest = format_second(trial.since + hold), format_second(trial.since + hold * PATIENCE)
-    return (
-        f"{words}; judged at {soonest} if each had {ENOUGH_REQUESTS} requests by then, else at {latest} at the latest"
-    )
+    counted = min((requests or 0) // _REQUESTS_STEP * _REQUESTS_STEP, ENOUGH_REQUESTS)
+    so_far = f"at least {counted} of {ENOUGH_REQUESTS} so far"
+    needed = f"judged at {soonest} if each had {ENOUGH_REQUESTS} requests by then ({so_far})"
+    return f"{words}; {needed}, else at {latest} at the latest"
 
 
 def _external(service: InferenceService) -> Verdict:

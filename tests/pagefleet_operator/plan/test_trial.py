@@ -193,6 +193,13 @@ def test_a_new_pod_that_crashes_under_load_is_a_regression() -> None:
     assert go(seen(*OLD, unready, on=trial()), measured=ALIKE).trial == trial()
 
 
+def test_the_requests_that_count_so_far_are_those_of_the_generation_that_had_fewer() -> None:
+    few = Measured(answers(57), answers(24))
+    assert go(seen(*OLD, fresh(), on=trial()), measured=few).requests == 24
+    assert go(seen(*OLD, fresh(), on=trial())).requests == 0
+    assert go(seen(*OLD, on=trial(Phase.STARTING)), measured=few).requests is None
+
+
 def test_what_was_taken_back_stays_so_until_the_template_changes_or_nobody_asks_for_an_analysis() -> None:
     back = trial(Phase.ROLLED_BACK, reason=Reason.SLO_REGRESSION)
     assert go(seen(*OLD, on=back, revision=1)) == Course(back)

@@ -117,14 +117,21 @@ def test_a_trial_is_told_in_the_same_words_for_a_whole_phase() -> None:
         assert (told.reason, told.message) == ("OnTrial", words)
 
 
-def test_a_trial_tells_when_it_is_judged() -> None:
+def test_a_trial_tells_when_it_is_judged_and_how_many_requests_count_so_far() -> None:
     view = DeploymentView(name="llama", trial=Trial(phase=Phase.MEASURING, since=START, stable="one", pods=1))
     analysed = service(rollout={"analysis": {"holdSeconds": 300}})
-    told = condition(status(Observed(view, (pod("a"), pod("b"))), 1, of=analysed), "Reconciling")
-    assert told is not None
-    assert told.message.endswith(
-        "; judged at 2026-01-01T00:05:00Z if each had 30 requests by then, else at 2026-01-01T00:20:00Z at the latest"
+    texts = []
+    for requests in (None, *range(100)):
+        found = status(Observed(view, (pod("a"), pod("b"))), 1, of=analysed, trial_requests=requests)
+        told = condition(found, "Reconciling")
+        assert told is not None
+        texts.append(told.message)
+    assert texts[0].endswith(
+        "; judged at 2026-01-01T00:05:00Z if each had 30 requests by then (at least 0 of 30 so far), else at "
+        "2026-01-01T00:20:00Z at the latest"
     )
+    counted = [text.partition("(at least ")[2].partition(" of")[0] for text in dict.fromkeys(texts)]
+    assert counted == ["0", "10", "20", "30"], "each of them is a write"
 
 
 def test_a_change_that_was_taken_back_stalls_the_service_with_both_numbers() -> None:
