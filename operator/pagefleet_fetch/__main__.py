@@ -50,16 +50,20 @@ def main(argv: Sequence[str]) -> int:
                 fetch_and_hold(request, Path(options.hold))
             record = fetch(request)
     except FetchError as error:
-        message = " ".join(str(error).split())
-        if options.error_file is not None:
-            Path(options.error_file).write_text(message, encoding="utf-8")
-        logging.getLogger(__name__).error("fetch_failed", extra={"error": message, "kind": type(error).__name__})
-        print(message, file=sys.stderr, flush=True)
         busy, after_s = isinstance(error, Unavailable | TooSlow), getattr(error, "after_s", None)
-        print(DownloadFailure(error=message, busy=busy, after_seconds=after_s).line(), flush=True)
+        _tell(DownloadFailure(error=" ".join(str(error).split()), busy=busy, after_seconds=after_s), error, options)
         return EXIT_STATUS[type(error)]
     print(json.dumps({"folder": str(request.into), "revision": record.revision, "bytes": record.size_bytes}))
     return 0
+
+
+def _tell(failure: DownloadFailure, error: Exception, options: argparse.Namespace) -> None:
+    """To the kubelet by a file, to a person on standard error, to a program on the last line."""
+    if options.error_file is not None:
+        Path(options.error_file).write_text(failure.error, encoding="utf-8")
+    logging.getLogger(__name__).error("fetch_failed", extra={"error": failure.error, "kind": type(error).__name__})
+    print(failure.error, file=sys.stderr, flush=True)
+    print(failure.line(), flush=True)
 
 
 def _configure_logs() -> None:
