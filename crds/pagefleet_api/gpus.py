@@ -9,6 +9,7 @@ from pagefleet_api.schema import Model, Rule
 
 MOST = 64
 """GPUs of one pod: more than any machine has."""
+MOST_STAGES = 64
 RESOURCE = "nvidia.com/gpu"
 
 
@@ -32,19 +33,31 @@ class Parallelism(Model):
         1,
         ge=1,
         le=MOST,
-        description="GPUs of one pod that share each layer; their number is resources.gpu.count. Default: 1.",
+        description="GPUs of one pod that share each layer. Default: 1.",
     )
+    pipeline: int = Field(
+        1,
+        ge=1,
+        le=MOST_STAGES,
+        description="Pods that share one copy of the model, each with its part of the layers and `tensor` GPUs, on "
+        "nodes of their own if need be. Above 1 a replica is a group of a LeaderWorkerSet. Default: 1.",
+    )
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that share one copy of the model."""
+        return self.tensor * self.pipeline
 
 
 class Gpu(Model):
-    """GPUs of each pod, requested and limited to the same number, as Kubernetes wants it."""
+    """GPUs of each replica, requested and limited to the same number, as Kubernetes wants it."""
 
     count: int | None = Field(
         None,
         ge=0,
-        le=MOST,
-        description="GPUs of each pod. Default: engine.parallelism.tensor; none when engine.device is cpu, or is auto "
-        "and nothing is said of GPUs.",
+        le=MOST * MOST_STAGES,
+        description="GPUs of each replica, of which each of its pods gets engine.parallelism.tensor. Default: tensor "
+        "times pipeline; none when engine.device is cpu, or is auto and nothing is said of GPUs.",
     )
     resource_name: str = Field(
         RESOURCE,
@@ -55,37 +68,44 @@ class Gpu(Model):
     )
 
 
-def count(device: Device, tensor: int, given: int | None) -> int:
+def count(device: Device, parallelism: Parallelism, given: int | None) -> int:
     """GPUs of each pod; `given` is resources.gpu.count."""
     if given is not None:
-        return given
-    return tensor if device is Device.CUDA or tensor > 1 else 0
+        return given // parallelism.pipeline
+    return parallelism.tensor if device is Device.CUDA or parallelism.gpus > 1 else 0
 
 
-def refusal(device: Device, tensor: int, gpu: Gpu, others: Collection[str]) -> str | None:
+def refusal(device: Device, parallelism: Parallelism, gpu: Gpu, others: Collection[str]) -> str | None:
     """What is wrong with these fields together, as the API server would say it; None when nothing is.
 
     others: the names in resources.requests and resources.limits.
     """
-    if device in WITHOUT_GPU and (tensor > 1 or gpu.count):
+    if device in WITHOUT_GPU and (parallelism.gpus > 1 or gpu.count):
         return f"engine.device: {device} {_NO_GPU}"
-    nothing = gpu.count == 0 and device is not Device.CUDA and tensor == 1
-    if gpu.count is not None and gpu.count != tensor and not nothing:
-        return f"resources.gpu.count {gpu.count} {_SAME_COUNT}, which is {tensor}"
-    if count(device, tensor, gpu.count) and gpu.resource_name in others:
+    nothing = gpu.count == 0 and device is not Device.CUDA and parallelism.tensor == 1
+    if gpu.count is not None and gpu.count != parallelism.gpus and not nothing:
+        return f"resources.gpu.count {gpu.count} {_SAME_COUNT}, which is {parallelism.gpus}"
+    if count(device, parallelism, gpu.count) and gpu.resource_name in others:
         return f"{gpu.resource_name} {_NAMED_ONCE}"
     return None
 
 
 _NO_GPU = "takes no GPU: leave resources.gpu and engine.parallelism out, or set engine.device: cuda"
-_SAME_COUNT = "must be engine.parallelism.tensor"
+_SAME_COUNT = "must be engine.parallelism.tensor times pipeline"
 _NAMED_ONCE = "must not be in resources.limits or resources.requests: resources.gpu says how many GPUs a pod gets"
 
-_DEVICE = "(has(self.engine) && has(self.engine.device) ? self.engine.device : 'auto')"
-_TENSOR = (
-    "(has(self.engine) && has(self.engine.parallelism) && has(self.engine.parallelism.tensor) "
-    "? self.engine.parallelism.tensor : 1)"
+NO_TRIAL = (
+    "rollout.analysis is not available with engine.parallelism.pipeline above 1: a LeaderWorkerSet cannot be halted "
+    "with groups of two templates; leave rollout.analysis out"
 )
+
+_DEVICE = "(has(self.engine) && has(self.engine.device) ? self.engine.device : 'auto')"
+_TENSOR, _PIPELINE = (
+    f"(has(self.engine) && has(self.engine.parallelism) && has(self.engine.parallelism.{name}) "
+    f"? self.engine.parallelism.{name} : 1)"
+    for name in ("tensor", "pipeline")
+)
+_GPUS = f"({_TENSOR} * {_PIPELINE})"
 _HAS_GPU = "(has(self.resources) && has(self.resources.gpu))"
 _HAS_COUNT = f"({_HAS_GPU} && has(self.resources.gpu.count))"
 _NAME = f"({_HAS_GPU} && has(self.resources.gpu.resourceName) ? self.resources.gpu.resourceName : '{RESOURCE}')"
@@ -97,20 +117,21 @@ def _absent(part: str) -> str:
 
 RULES = (
     Rule(
-        f"!({_DEVICE} in ['cpu', 'paced']) || ({_TENSOR} == 1 && !({_HAS_COUNT} && self.resources.gpu.count > 0))",
+        f"!({_DEVICE} in ['cpu', 'paced']) || ({_GPUS} == 1 && !({_HAS_COUNT} && self.resources.gpu.count > 0))",
         f"engine.device: cpu or paced {_NO_GPU}",
         f"'engine.device: ' + {_DEVICE} + ' {_NO_GPU}'",
     ),
     Rule(
-        f"!{_HAS_COUNT} || {_DEVICE} in ['cpu', 'paced'] || self.resources.gpu.count == {_TENSOR} "
+        f"!{_HAS_COUNT} || {_DEVICE} in ['cpu', 'paced'] || self.resources.gpu.count == {_GPUS} "
         f"|| (self.resources.gpu.count == 0 && {_DEVICE} != 'cuda' && {_TENSOR} == 1)",
-        f"resources.gpu.count {_SAME_COUNT}, which is 1 where it is absent",
+        f"resources.gpu.count {_SAME_COUNT}, each 1 where it is absent",
     ),
     Rule(
-        f"!has(self.resources) || !({_DEVICE} == 'cuda' || {_TENSOR} > 1 "
+        f"!has(self.resources) || !({_DEVICE} == 'cuda' || {_GPUS} > 1 "
         f"|| ({_HAS_COUNT} && self.resources.gpu.count > 0)) || ({_absent('limits')} && {_absent('requests')})",
         f"resources.gpu.resourceName {_NAMED_ONCE}",
         f"{_NAME} + ' {_NAMED_ONCE}'",
     ),
+    Rule(f"{_PIPELINE} == 1 || !has(self.rollout) || !has(self.rollout.analysis)", NO_TRIAL),
 )
 """For the API server, on the whole spec."""

@@ -36,9 +36,15 @@ RUNTIME = "pagefleet.io/runtime"
 METRICS = "pagefleet.io/metrics"
 """Annotation on pods of a custom engine: port, path and names of its metrics, as JSON."""
 TEMPLATE = "pagefleet.io/template"
-"""Annotation on the Deployment: digest of the pod template that the service asks for, rolled out or refused."""
+"""Annotation on the Deployment: digest of the pod template that the service asks for, rolled out or refused. On a
+LeaderWorkerSet and the pods of its groups: digest of the templates that they are made of."""
 TRIAL = "pagefleet.io/rollout-trial"
 """Annotation on the Deployment: how far the trial of that template is; absent without one."""
+GROUP_OF = "pagefleet.io/group-of"
+"""On the pods of a group beside its leader: what `SERVICE` is on the leader. They lack that one, so that whoever
+selects a service's pods finds replicas."""
+GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
+"""Label of LWS on every pod of a group: the place of the group, from 0; the highest goes first."""
 MODEL = "pagefleet.io/model"
 """On what downloads a model onto a claim: the model's name in the cache."""
 FETCH = "pagefleet.io/fetch"
@@ -57,6 +63,7 @@ API_KEY_ENV_PREFIX = "PAGEFLEET_API_KEY_"
 
 NAME_LIMIT = 63
 _HASH_LENGTH = 8
+_GROUP_SET_BASE = 36
 
 FETCH_DIGEST = f"{GROUP}/fetch-digest"
 """Annotation of a download Job: digest of how it is made; while it is not over, another way begins it anew."""
@@ -78,6 +85,15 @@ def child_name(service: str) -> str:
     return f"{base[: NAME_LIMIT - _HASH_LENGTH - 1].rstrip('-')}-{digest}"
 
 
+def group_set_name(service: str) -> str:
+    """The name of a service's LeaderWorkerSet, short enough for what its StatefulSets add to it in labels of pods.
+
+    Never the child name itself: LWS makes a headless Service of the set's name, and the service has a Service already.
+    """
+    digest = hashlib.sha256(service.encode()).hexdigest()[:_HASH_LENGTH]
+    return f"{child_name(service)[:_GROUP_SET_BASE].rstrip('-')}-{digest}"
+
+
 def selector(service: str) -> dict[str, str]:
     """Labels that pick every pod of a service, serving or draining."""
     return {MANAGED_BY: FIELD_MANAGER, SERVICE: child_name(service)}
@@ -86,6 +102,11 @@ def selector(service: str) -> dict[str, str]:
 def selector_text(service: str) -> str:
     """The same as a label selector in a URL has it."""
     return ",".join(f"{name}={value}" for name, value in sorted(selector(service).items()))
+
+
+def worker(service: str) -> dict[str, str]:
+    """Labels on the pods of a service's groups that are no leaders."""
+    return {INSTANCE: child_name(service), MANAGED_BY: FIELD_MANAGER, GROUP_OF: child_name(service)}
 
 
 def common(service: str) -> dict[str, str]:

@@ -40,6 +40,7 @@ class Reason(StrEnum):
     ADMISSION_DENIED = "AdmissionDenied"
     SERVICE_ACCOUNT_MISSING = "ServiceAccountMissing"
     NAME_CONFLICT = "NameConflict"
+    LEADER_WORKER_SET_MISSING = "LeaderWorkerSetMissing"
     # ModelCached
     CACHED = "Cached"
     FETCHING = "Fetching"

@@ -19,6 +19,8 @@ _CUSTOM_ONLY = "engine.custom is only for engine.runtime custom; leave it out, o
 _PACED = "engine.device paced is not available"
 _PACED_INSTEAD = "use engine.runtime pagefleet"
 _CPU = "engine.device: cpu is not available"
+_PIPELINE = "engine.parallelism.pipeline"
+_ONE_POD = "use engine.parallelism.tensor on the GPUs of one node, or engine.runtime vllm or sglang"
 _OWNED_WORDS = (
     "engine.extraArgs must not have a flag that the operator gives itself "
     f"({', '.join(OWNED_FLAGS)}); use model.servedName and the fields of engine"
@@ -77,6 +79,9 @@ def refusals(engine: Mapping[str, Any]) -> Iterator[str]:
         yield f"{_CPU} with engine.runtime {runtime}; use cuda or auto"
     if engine.get("device") == "paced" and runtime is not Runtime.PAGEFLEET:
         yield f"{_PACED} with engine.runtime {runtime}; {_PACED_INSTEAD}"
+    stages = (engine.get("parallelism") or {}).get("pipeline") or 1
+    if stages > 1 and not traits.pipelines:
+        yield f"{_PIPELINE} {stages} is not available with engine.runtime {runtime}; {_ONE_POD}"
     if traits.image is not None and engine.get("image") is None:
         yield _image_words(runtime, traits)
     if (runtime is Runtime.CUSTOM) != (engine.get("custom") is not None):
@@ -92,6 +97,7 @@ def cel() -> tuple[Rule, ...]:
         *(_knob_rule(knob) for knob in Knob if _without(knob)),
         _dtype_rule(),
         _cpu_rule(),
+        _pipeline_rule(),
         Rule(
             f"!has(self.device) || self.device != 'paced' || {_RUNTIME} == 'pagefleet'",
             f"{_PACED} with another engine.runtime than pagefleet; {_PACED_INSTEAD}",
@@ -167,6 +173,17 @@ def _cpu_rule() -> Rule:
         f"!has(self.device) || self.device != 'cpu' || {_RUNTIME} in [{_quoted(able)}]",
         f"{_CPU} with this engine.runtime (it is with {_or(able)}); use cuda or auto",
         f"'{_CPU} with engine.runtime ' + {_RUNTIME} + '; use cuda or auto'",
+    )
+
+
+def _pipeline_rule() -> Rule:
+    able = [runtime for runtime, traits in TRAITS.items() if traits.pipelines]
+    return Rule(
+        "!has(self.parallelism) || !has(self.parallelism.pipeline) || self.parallelism.pipeline == 1 "
+        f"|| {_RUNTIME} in [{_quoted(able)}]",
+        f"{_PIPELINE} above 1 is not available with this engine.runtime; {_ONE_POD}",
+        f'"{_PIPELINE} %d is not available with engine.runtime %s; {_ONE_POD}"'
+        f".format([self.parallelism.pipeline, {_RUNTIME}])",
     )
 
 

@@ -92,6 +92,7 @@ def _named(*sums: tuple[Sum, ...]) -> tuple[str, ...]:
 class Traits:
     """One engine.
 
+    pipelines: whether pods on several machines can share one copy of a model.
     knobs: fields that it takes. dtypes: values of engine.dtype. on_cpu: whether it also runs without a GPU.
     health_path: answers 200 when it can serve. metrics_path: where its numbers are.
     image: an example for messages; None where the chart has a default image.
@@ -100,6 +101,7 @@ class Traits:
     knobs: frozenset[Knob]
     dtypes: tuple[str, ...] = ("auto", "float16", "bfloat16", "float32")
     on_cpu: bool = False
+    pipelines: bool = False
     health_path: str = "/health"
     metrics_path: str = "/metrics"
     names: MetricNames = MetricNames()
@@ -182,11 +184,13 @@ TRAITS: Mapping[Runtime, Traits] = {
     Runtime.VLLM: Traits(
         knobs=frozenset(Knob) - {Knob.API_KEYS},
         on_cpu=True,
+        pipelines=True,
         names=_VLLM,
         image="vllm/vllm-openai:v0.18.0",
     ),
     Runtime.SGLANG: Traits(
         knobs=frozenset(Knob) - {Knob.KV_SIZE, Knob.API_KEYS},
+        pipelines=True,
         names=_SGLANG,
         image="lmsysorg/sglang:v0.5.11",
     ),
@@ -221,7 +225,9 @@ TRAITS: Mapping[Runtime, Traits] = {
         names=_TENSORRT_LLM,
         image="nvcr.io/nvidia/tensorrt-llm/release:1.3.0",
     ),
-    Runtime.CUSTOM: Traits(knobs=frozenset(), dtypes=("auto",), on_cpu=True, image="registry.example/engine:1.0"),
+    Runtime.CUSTOM: Traits(
+        knobs=frozenset(), dtypes=("auto",), on_cpu=True, pipelines=True, image="registry.example/engine:1.0"
+    ),
 }
 
 UNTOLD: Mapping[str, frozenset[Runtime]] = {

@@ -96,12 +96,17 @@ class Spec(Model):
     @property
     def gpu_count(self) -> int:
         """GPUs of each pod."""
-        return gpus.count(self.engine.device, self.engine.parallelism.tensor, self.resources.gpu.count)
+        return gpus.count(self.engine.device, self.engine.parallelism, self.resources.gpu.count)
+
+    @property
+    def in_groups(self) -> bool:
+        """A replica is a group of pods that share one copy of the model."""
+        return self.engine.parallelism.pipeline > 1
 
     @model_validator(mode="after")
     def _gpus_agree(self) -> Self:
         others = {*self.resources.limits, *self.resources.requests}
-        refusal = gpus.refusal(self.engine.device, self.engine.parallelism.tensor, self.resources.gpu, others)
+        refusal = gpus.refusal(self.engine.device, self.engine.parallelism, self.resources.gpu, others)
         if refusal is not None:
             raise ValueError(refusal)
         return self
@@ -111,6 +116,12 @@ class Spec(Model):
         refusal = runtime_rules.model_refusal(self.model.uri, self.engine.runtime)
         if refusal is not None:
             raise ValueError(refusal)
+        return self
+
+    @model_validator(mode="after")
+    def _trial_has_single_pods(self) -> Self:
+        if self.in_groups and self.rollout.analysis is not None:
+            raise ValueError(gpus.NO_TRIAL)
         return self
 
     @model_validator(mode="after")

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pagefleet_api import labels
-from pagefleet_operator.kinds import CHILDREN, DEPLOYMENT, JOB, POD, REPLICA_SET, WATCHED
+from pagefleet_operator.kinds import CHILDREN, DEPLOYMENT, GROUP_SET, JOB, KEPT, POD, REPLICA_SET
 from pagefleet_operator.observed import Body, ChildKey, Generation, Pod
 
 _REMEMBERED_GONE = 10_000
 _OF_JOB = "job/"
 """Before the Job's name, where its pods are found: no object's name has a slash."""
+_OF_GROUP = "group/"
+"""Before the child name, where the pods of a service's groups are found that are no leaders."""
 
 
 _READ: Mapping[str, Callable[[Body], Any]] = {POD.name: Pod.from_object, REPLICA_SET.name: Generation.from_object}
@@ -52,9 +54,20 @@ class WatchCache:
     """Newest known version of each object. Own writes are put here too, so that no pass acts on what it changed."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, dict[str, _Entry]] = {kind: {} for kind in WATCHED}
-        self._places: dict[str, dict[_Place, set[str]]] = {kind: {} for kind in WATCHED}
+        self._entries: dict[str, dict[str, _Entry]] = {kind: {} for kind in KEPT}
+        self._places: dict[str, dict[_Place, set[str]]] = {kind: {} for kind in KEPT}
         self._gone: dict[str, int | None] = {}
+        self._lacking: dict[str, str] = {}
+
+    def lack(self, kind: str) -> str | None:
+        """Why the API server does not give us this kind, with the way out; None when it does."""
+        return self._lacking.get(kind)
+
+    def note_lack(self, kind: str, words: str | None) -> None:
+        """What `lack` is to answer from now on."""
+        self._lacking.pop(kind, None)
+        if words is not None:
+            self._lacking[kind] = words
 
     def put(self, kind: str, body: Body) -> None:
         """Keep `body` unless a newer version of it is known or the object went away after it."""
@@ -89,6 +102,11 @@ class WatchCache:
         entries = self._entries[kind].items()
         return {uid for uid, entry in entries if namespace in {None, entry.place.namespace}}
 
+    def version(self, kind: str, uid: str) -> int | None:
+        """The resource version of a known object as a number; None when it is not known or not one."""
+        entry = self._entries[kind].get(uid)
+        return None if entry is None else entry.version
+
     def generation(self, uid: str) -> int | None:
         """How often the wish of an InferenceService has changed; None when it is not known."""
         entry = self._entries[labels.KIND].get(uid)
@@ -106,7 +124,7 @@ class WatchCache:
         job = entry.value if kind == JOB.name else self._job_at(entry.place)
         if job is not None:
             return self._owners_of(job)
-        found = self._service_at(entry.place)
+        found = self._service_at(entry.place._replace(child_name=entry.place.child_name.removeprefix(_OF_GROUP)))
         return () if found is None else (found,)
 
     def service(self, key: ServiceKey) -> Body | None:
@@ -136,8 +154,15 @@ class WatchCache:
         return {ChildKey(kind, entry.name): entry.value for kind, entry in found}
 
     def pods(self, key: ServiceKey) -> tuple[Pod, ...]:
-        """The service's pods by name."""
-        found = (self._entries[POD.name][uid].value for uid in self._at(POD.name, key))
+        """The service's pods by name: of groups, their leaders."""
+        return self._pods_at(_Place(key.namespace, labels.child_name(key.name)))
+
+    def workers(self, key: ServiceKey) -> tuple[Pod, ...]:
+        """The other pods of its groups, by name."""
+        return self._pods_at(_Place(key.namespace, f"{_OF_GROUP}{labels.child_name(key.name)}"))
+
+    def _pods_at(self, place: _Place) -> tuple[Pod, ...]:
+        found = (self._entries[POD.name][uid].value for uid in self._places[POD.name].get(place, ()))
         return tuple(sorted(found, key=lambda pod: pod.name))
 
     def generations(self, key: ServiceKey) -> tuple[Generation, ...]:
@@ -184,7 +209,10 @@ def _place(kind: str, meta: Mapping[str, Any]) -> _Place:
     if kind in _READ:
         given = meta.get("labels") or {}
         of_job = f"{_OF_JOB}{given[labels.FETCH]}" if labels.FETCH in given else ""
-        return _Place(meta["namespace"], given.get(labels.SERVICE, of_job))
+        other = f"{_OF_GROUP}{given[labels.GROUP_OF]}" if labels.GROUP_OF in given else of_job
+        return _Place(meta["namespace"], given.get(labels.SERVICE, other))
+    if kind == GROUP_SET.name:
+        return _Place(meta["namespace"], (meta.get("labels") or {}).get(labels.SERVICE, ""))
     return _Place(meta["namespace"], meta["name"])
 
 

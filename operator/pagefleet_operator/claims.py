@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from pagefleet_operator.cache import ServiceKey, WatchCache
 from pagefleet_operator.cluster import ApiError
-from pagefleet_operator.kinds import DEPLOYMENT
+from pagefleet_operator.kinds import WORKLOADS
 from pagefleet_operator.ownership import Owner, Stance, stance
 from pagefleet_operator.settings import Settings
 
@@ -52,7 +52,7 @@ class Claims:
 
     async def may_act(self, key: ServiceKey) -> bool:
         """Whether it may now. Without the right to read the other one's Lease, that one counts as alive."""
-        theirs = Owner.of(next((body for child, body in self._children(key) if child == DEPLOYMENT.name), None))
+        theirs = Owner.of(next((body for child, body in self._children(key) if child in WORKLOADS), None))
         kind = stance(self._ours, theirs)
         if theirs is None or kind is Stance.ACT or await self._given_up(key, theirs, kind):
             self.forget(key)

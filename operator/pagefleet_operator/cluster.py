@@ -175,6 +175,13 @@ class Cluster:
         answer = await self._request("GET", kind.path(namespace), query=query, timeout_s=self._read_timeout_s)
         return list(answer.get("items") or ())
 
+    async def ours(self, kind: Kind, namespace: str | None) -> list[Body]:
+        """Our objects of a kind, as the server's storage has them now. NotFound when it does not have the kind."""
+        query = (("labelSelector", f"{labels.MANAGED_BY}={labels.FIELD_MANAGER}"),)
+        answer = await self._request("GET", kind.path(namespace), query=query, timeout_s=self._read_timeout_s)
+        kind_of = {"apiVersion": kind.api_version, "kind": kind.name}
+        return [{**item, **kind_of} for item in answer.get("items") or ()]
+
     async def uids(self, kind: Kind, namespace: str | None) -> set[str]:
         """The uids of all our objects of a kind, as the server's storage has them now."""
         children = f"{labels.MANAGED_BY}={labels.FIELD_MANAGER}"

@@ -1,6 +1,7 @@
-"""Deployments and their ReplicaSets as frozen values, read as `observed` reads all that it holds."""
+"""Deployments with their ReplicaSets, and LeaderWorkerSets, as frozen values, read as `observed` reads all that it
+holds."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentView:
-    """The parts of a Deployment that decisions read."""
+    """The parts of a Deployment that decisions read, or of the LeaderWorkerSet in its place."""
 
     name: str
     uid: str = ""
@@ -47,6 +48,8 @@ class DeploymentView:
     template: str | None = None
     """Digest of the template that was asked for last, on trial or not."""
     trial: Trial | None = None
+    has_predecessor: bool = False
+    """The other kind of workload is still there with the service's earlier pods."""
 
     @property
     def settled(self) -> bool:
@@ -56,7 +59,7 @@ class DeploymentView:
     @property
     def two_templates(self) -> bool:
         """Pods of an older template exist: a roll-out is under way."""
-        return self.total > self.updated
+        return self.total > self.updated or self.has_predecessor
 
     @property
     def deadline_exceeded(self) -> bool:
@@ -89,6 +92,29 @@ class DeploymentView:
             revision=_revision(notes),
             template=notes.get(labels.TEMPLATE),
             trial=trial,
+        )
+
+    @classmethod
+    def from_group_set(cls, body: Body, leaders: Sequence[str | None]) -> "DeploymentView":
+        """Read a LeaderWorkerSet; `leaders` are the templates of its groups' leaders that are not on their way out.
+
+        Its status does not say which generation it is about, so a roll-out is known by the pods alone: each carries
+        the digest of its template.
+        """
+        meta, spec, status = (body.get(part) or {} for part in ("metadata", "spec", "status"))
+        rolling = (spec.get("rolloutStrategy") or {}).get("rollingUpdateConfiguration") or {}
+        replicas, template = spec.get("replicas"), (meta.get("annotations") or {}).get(labels.TEMPLATE)
+        return cls(
+            name=meta.get("name", ""),
+            uid=meta.get("uid", ""),
+            replicas=1 if replicas is None else replicas,
+            total=len(leaders),
+            updated=sum(each == template for each in leaders),
+            ready=status.get("readyReplicas") or 0,
+            available=status.get("readyReplicas") or 0,
+            max_surge=_text(rolling.get("maxSurge")),
+            max_unavailable=_text(rolling.get("maxUnavailable")),
+            template=template,
         )
 
 

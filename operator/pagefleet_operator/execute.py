@@ -11,7 +11,7 @@ from pagefleet_api import labels
 from pagefleet_api.service import InferenceService
 from pagefleet_operator.cache import ServiceKey, WatchCache
 from pagefleet_operator.cluster import ApiError, Cluster, NotFound
-from pagefleet_operator.kinds import CHILDREN, POD
+from pagefleet_operator.kinds import CHILDREN, POD, WORKLOADS
 from pagefleet_operator.metrics import Metrics, Operator
 from pagefleet_operator.news import News
 from pagefleet_operator.observed import LEAVING_COST, Body, ChildKey, Observed, Pod
@@ -154,6 +154,6 @@ def _log_applied(steps: Steps, action: Apply, written: Body) -> None:
         "kind": action.manifest["kind"],
     }
     before = steps.observed.deployment
-    if written["kind"] == "Deployment":
+    if written["kind"] in WORKLOADS:
         fields |= {"replicas_before": before and before.replicas, "replicas": written["spec"].get("replicas")}
     log.info("child_applied", extra=fields)

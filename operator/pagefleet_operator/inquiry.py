@@ -81,7 +81,7 @@ class Inquiry:
 
     async def about(self, namespace: str, observed: Observed, now: datetime) -> Evidence:
         """What there is to know about the pods that are in trouble; empty when none is."""
-        active = [pod for pod in observed.pods if pod.active]
+        active = [pod for pod in (*observed.pods, *observed.workers) if pod.active]
         waiting = sorted({name for pod in active if _is(pod, Reason.UNSCHEDULABLE) for name in pod.extended})
         pulling = [pod for pod in active if _is(pod, Reason.IMAGE_PULL_FAILED)][:_PODS_ASKED]
         creating = [pod for pod in active if pod.creating and _age_s(pod, now) >= _PATIENCE_S][:_PODS_ASKED]

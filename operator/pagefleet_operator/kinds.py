@@ -36,7 +36,15 @@ LEASE = Kind("Lease", "coordination.k8s.io/v1", "leases")
 EVENT = Kind("Event", "events.k8s.io/v1", "events")
 POD_EVENT = Kind("Event", "v1", "events")
 """Only under this version can Events be chosen by the object that they are about."""
-CHILDREN = {kind.name: kind for kind in (SERVICE_ACCOUNT, SERVICE, DISRUPTION_BUDGET, DEPLOYMENT)}
+GROUP_SET = Kind("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", "leaderworkersets")
+"""Of https://lws.sigs.k8s.io, which a cluster may lack."""
+WORKLOADS = {kind.name: kind for kind in (DEPLOYMENT, GROUP_SET)}
+"""What a service's pods are made by, one or the other."""
+CHILDREN = {kind.name: kind for kind in (SERVICE_ACCOUNT, SERVICE, DISRUPTION_BUDGET, *WORKLOADS.values())}
 """What a service may own, by kind: written when the spec asks for it, removed when it no longer does."""
-WATCHED = {kind.name: kind for kind in (INFERENCE_SERVICE, *CHILDREN.values(), REPLICA_SET, JOB, POD)}
+OPTIONAL = {GROUP_SET.name: GROUP_SET}
+"""Kinds that an API server may not have; they may come and go."""
+KEPT = {kind.name: kind for kind in (INFERENCE_SERVICE, *CHILDREN.values(), REPLICA_SET, JOB, POD)}
 """Everything that the watch cache holds, by kind."""
+WATCHED = {name: kind for name, kind in KEPT.items() if name not in OPTIONAL}
+"""What of it is watched; the others are listed (`group_watch`)."""

@@ -102,6 +102,9 @@ class Pod:
     running: bool = False
     """It runs now: only then does the pod hold requests."""
     template_hash: str | None = None
+    """Which template it is made of: the Deployment controller's word, or of groups the digest of ours."""
+    group: int | None = None
+    """The place of its group in a LeaderWorkerSet; None for a pod of a Deployment."""
     deletion_cost: int | None = None
     restarts: int = 0
     """Of the engine's container: with each, what it held is gone."""
@@ -159,7 +162,8 @@ class Pod:
             finished=status.get("phase") in {"Failed", "Succeeded"},
             started=ready or restarts > 0 or "running" in states or "terminated" in states,
             running=ready or "running" in state,
-            template_hash=pod_labels.get(TEMPLATE_HASH),
+            template_hash=pod_labels.get(TEMPLATE_HASH) or notes.get(labels.TEMPLATE),
+            group=_integer(pod_labels.get(labels.GROUP_INDEX)),
             deletion_cost=_integer(notes.get(labels.DELETION_COST)),
             restarts=restarts,
             extended=extended_requests(spec),
@@ -179,7 +183,9 @@ class Observed:
     """
 
     deployment: DeploymentView | None = None
+    """The workload that the spec asks for: a Deployment, or a LeaderWorkerSet where `grouped`."""
     pods: tuple[Pod, ...] = ()
+    """One a replica: of groups, their leaders."""
     samples: Mapping[str, Sample] = field(default_factory=dict)
     """Latest good sample by pod uid; read it with `sample`."""
     latencies: Mapping[str, Latencies] = field(default_factory=dict)
@@ -192,6 +198,10 @@ class Observed:
     """What was found out about pods in trouble."""
     knowledge: Knowledge = field(default_factory=Knowledge)
     """What is known of the model and the GPUs before a pod tells."""
+    grouped: bool = False
+    """Replicas are groups of pods, by the spec."""
+    workers: tuple[Pod, ...] = ()
+    """The pods of groups that are no leaders."""
 
     @property
     def room(self) -> Room | None:
@@ -222,6 +232,10 @@ class Observed:
         if live is None or not live.settled or live.revision is None:
             return None
         return next((each for each in self.generations if each.revision == live.revision), None)
+
+    def own(self, pod: Pod) -> bool:
+        """Whether the workload that the spec asks for has made it, and not the one that had been asked for before."""
+        return (pod.group is not None) == self.grouped
 
     def of_generation(self, template_hash: str) -> list[Pod]:
         """Its pods that are not on their way out."""

@@ -4,10 +4,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from pagefleet_api.service import InferenceService
+from pagefleet_operator import workloads
 from pagefleet_operator.cache import ServiceKey, WatchCache
 from pagefleet_operator.fitting import Fitting
 from pagefleet_operator.inquiry import Inquiry
-from pagefleet_operator.observed import ChildKey, DeploymentView, Observed
+from pagefleet_operator.observed import Observed
 from pagefleet_operator.scraper import Scraper
 
 
@@ -27,14 +28,16 @@ class Observer:
         """What the cache and the scraper know now."""
         key = ServiceKey(service.namespace, service.name)
         children = self._cache.children(key)
-        live = children.get(ChildKey("Deployment", service.child_name))
+        pods = self._cache.pods(key)
         return Observed(
-            deployment=None if live is None else DeploymentView.from_object(live),
-            pods=self._cache.pods(key),
+            deployment=workloads.view(service, children, pods),
+            pods=pods,
             samples=self._scraper.samples(key),
             latencies=self._scraper.latencies(key),
             generations=self._cache.generations(key),
             children=children,
+            grouped=workloads.grouped(service, children),
+            workers=self._cache.workers(key),
         )
 
     async def _sampled(self, service: InferenceService) -> Observed:

@@ -12,14 +12,14 @@ from pagefleet_api.explanation import Explanation
 from pagefleet_api.service import InferenceService
 from pagefleet_api.status import Decision, Status
 from pagefleet_operator import cluster as api
-from pagefleet_operator import render, status
+from pagefleet_operator import render, status, workloads
 from pagefleet_operator.autoscaling import Claim, Fleet, Memory, Outcome, Policy, next_steps
 from pagefleet_operator.basis import Basis
 from pagefleet_operator.capacity import Judgement, judge
 from pagefleet_operator.execute import Hindrances, Steps
 from pagefleet_operator.metrics import Metrics, Operator
 from pagefleet_operator.news import News
-from pagefleet_operator.observed import Body, ChildKey, Now, Observed
+from pagefleet_operator.observed import Body, Now, Observed
 from pagefleet_operator.plan.trial import Baseline, Course
 from pagefleet_operator.starts import StartLog
 
@@ -112,7 +112,7 @@ def live_status(body: Body | None) -> Status:
 
 def judged(service: InferenceService, observed: Observed, body: Body | None) -> Judgement:
     """Whether the model fits, and whether pods may be made; `body` is the service's object."""
-    live = observed.children.get(ChildKey("Deployment", service.child_name))
+    live = workloads.live(service, observed.children)
     return judge(service, observed, live_status(body).capacity, made=render.made_of(service, live))
 
 

@@ -4,16 +4,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pagefleet_api import labels
 from pagefleet_api.model_source import CacheMode
 from pagefleet_api.service import InferenceService, InvalidService
 from pagefleet_operator import render
 from pagefleet_operator.cache import ServiceKey, WatchCache
 from pagefleet_operator.downloads import Downloads
 from pagefleet_operator.kinds import JOB
-from pagefleet_operator.observed import Body, ChildKey
+from pagefleet_operator.observed import Body
 from pagefleet_operator.plan.prefetch import Prefetch, Stage, owner_uids, plan_prefetch, superfluous
 from pagefleet_operator.supplies import Create, Delete, Lack, Own, Supply, Write, of_prefetch, refused, untried
+from pagefleet_operator.workloads import any_live
 
 _NO_IMAGE_VOLUMES = (
     "model.uri: oci:// needs image volumes, which this cluster does not have (Kubernetes 1.33 or later with the "
@@ -96,11 +96,11 @@ class Prefetching:
         return names
 
     def _templates(self, key: ServiceKey) -> list[Mapping[str, Any]]:
-        """Of the Deployment, and of every generation that has pods: beside a trial, that is most of them."""
-        deployment = self._cache.children(key).get(ChildKey("Deployment", labels.child_name(key.name))) or {}
+        """Of the workload, and of every generation that has pods: beside a trial, that is most of them."""
+        workload = any_live(self._cache.children(key))
         having = {pod.template_hash for pod in self._cache.pods(key)}
         older = [each.template for each in self._cache.generations(key) if each.template_hash in having]
-        return [(deployment.get("spec") or {}).get("template") or {}, *older]
+        return [render.template_of(workload), *older]
 
 
 def _writes(prefetch: Prefetch) -> Iterator[Write]:

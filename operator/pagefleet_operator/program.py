@@ -14,6 +14,7 @@ import kopf
 from pagefleet_operator import cluster as api
 from pagefleet_operator.cache import ServiceKey, WatchCache
 from pagefleet_operator.claims import Claims
+from pagefleet_operator.group_watch import GroupWatch
 from pagefleet_operator.lease import Leadership
 from pagefleet_operator.metrics import Metrics, Operator
 from pagefleet_operator.observed import Pod
@@ -70,6 +71,9 @@ class Program:
         )
         self._claims = Claims(settings, self._cache, cluster, self._queue.add_after)
         self._watch = Watch(settings, self._cache, cluster, self._queue)
+        self._groups = GroupWatch(
+            settings.namespaces or (None,), self._cache, cluster, self._queue, interval_s=timings.groups_look_s
+        )
         self._beat_s = time.monotonic()
         self._notes: list[Callable[[], Check]] = []
 
@@ -91,7 +95,7 @@ class Program:
     @contextlib.asynccontextmanager
     async def _tasks(self) -> AsyncIterator[None]:
         """Everything beside watching; one that fails ends the program, as a half-dead operator helps nobody."""
-        jobs = [self._beat(), self._watch.keep_in_step(), self._compete(), self._resync()]
+        jobs = [self._beat(), self._watch.keep_in_step(), self._groups.run(), self._compete(), self._resync()]
         jobs += [self._work() for _ in range(_WORKERS)]
         jobs += self._offers()
         tasks = [asyncio.create_task(job) for job in jobs]
@@ -161,6 +165,7 @@ class Program:
         """Passes, one after another. Without the lead, or without access to its namespace, a key is let go: each
         of them begins with all its keys."""
         await self._watch.synced.wait()
+        await self._groups.synced.wait()
         while True:
             key = await self._queue.get()
             try:

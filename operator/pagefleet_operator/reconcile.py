@@ -10,7 +10,7 @@ from pagefleet_api.explanation import Explanation
 from pagefleet_api.service import InferenceService, InvalidService
 from pagefleet_api.status import Status
 from pagefleet_operator import cluster as api
-from pagefleet_operator import render
+from pagefleet_operator import render, workloads
 from pagefleet_operator.autoscaling import Outcome
 from pagefleet_operator.basis import Basis, made_from
 from pagefleet_operator.cache import ServiceKey, WatchCache
@@ -18,10 +18,11 @@ from pagefleet_operator.capacity import Judgement
 from pagefleet_operator.downloads import Downloads
 from pagefleet_operator.execute import Executor, Hindrances, Steps
 from pagefleet_operator.fitting import Fitting
+from pagefleet_operator.grouping import Grouping
 from pagefleet_operator.inquiry import Inquiry
 from pagefleet_operator.metrics import Metrics, Operator
 from pagefleet_operator.news import News
-from pagefleet_operator.observed import Body, ChildKey, Now, Observed
+from pagefleet_operator.observed import Body, Now, Observed
 from pagefleet_operator.observing import Observer
 from pagefleet_operator.passes import (
     Done,
@@ -75,6 +76,7 @@ class Reconciler:
         self._executor = Executor(cluster, scraper, cache, metrics)
         self._suppliers: Sequence[Supplier] = (
             Prefetching(cache, settings.fetch_image, Downloads(scraper.progress, look_again)),
+            Grouping(cache),
         )
         self._supplying = Supplying(cluster, cache)
         self._reporter = Reporter(cluster, cache, self._executor)
@@ -155,13 +157,14 @@ class Reconciler:
         rollout = choose(basis.service, observed, wanted, replicas, now, images=self._images, start=kept.start)
         choices = replace(rollout.choices, owner=self._settings.owner, replicas=basis.pods(rollout.choices.replicas))
         children = plan_children(render.manifests(basis.service, choices), observed.children)
+        children = workloads.keeping_predecessor(children, basis.service, observed, wanted, now)
         children = without_pods(children) if basis.untouched else children
         self._remember(key, kept, outcome, wanted)
         steps = Steps(service, observed, replicas, children)
         return Pass(steps, wanted, outcome, rollout.course, judgement, basis, kept.starts)
 
     def _basis(self, service: InferenceService, observed: Observed, judgement: Judgement) -> Basis:
-        live, held_back = observed.children.get(ChildKey("Deployment", service.child_name)), judgement.holds_back
+        live, held_back = workloads.live(service, observed.children), judgement.holds_back
         found = [supplier.plan(service, live, held_back=held_back) for supplier in self._suppliers]
         return made_from(service, live, (of_judgement(judgement), *found))
 

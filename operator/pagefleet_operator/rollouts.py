@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from pagefleet_api.service import InferenceService
-from pagefleet_operator import render
-from pagefleet_operator.observed import Body, ChildKey, Now, Observed
+from pagefleet_operator import render, workloads
+from pagefleet_operator.observed import Body, Now, Observed
 from pagefleet_operator.plan.replicas import ReplicaPlan
 from pagefleet_operator.plan.rollout import rolling_update
 from pagefleet_operator.plan.trial import Baseline, Course, Shape, advance, measured_since, shape
@@ -40,10 +40,10 @@ def choose(
     start: what each pod had measured when a trial's comparison began.
     """
     rules = service.spec.rollout
-    live = observed.children.get(ChildKey("Deployment", service.child_name))
+    live = workloads.live(service, observed.children)
     rolling = rolling_update(rules, observed, now)
     plain = render.Choices(
-        replicas=replicas.deployment_replicas,
+        replicas=replicas.deployment_replicas if observed.grouped == service.spec.in_groups else wanted,
         wanted=wanted,
         image=render.pinned_image(service, live, images.engine),
         fetch_image=render.pinned_fetch_image(service, live, images.fetch),

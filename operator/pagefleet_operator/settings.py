@@ -46,6 +46,7 @@ class Timings:
     watch_connect_s: float = 5.0
     watch_retry_cap_s: float = 5.0
     relist_settle_s: float = 3.0
+    groups_look_s: float = 5.0
     write_timeout_s: float = 3.0
     read_timeout_s: float = 10.0
     lease_duration_s: int = 10

@@ -6,9 +6,15 @@ import pytest
 
 from pagefleet_api.service import InferenceService, InvalidService
 
+GROUPS = {"runtime": "vllm", "image": "v"}
+
 
 def _parse(engine: dict[str, Any], resources: dict[str, Any]) -> InferenceService:
-    spec = {"model": {"uri": "pkg://m"}, "engine": engine, "resources": resources}
+    spec = {
+        "model": {"uri": "file:///m" if "runtime" in engine else "pkg://m"},
+        "engine": engine,
+        "resources": resources,
+    }
     return InferenceService.parse({"metadata": {"namespace": "n", "name": "s", "uid": "u"}, "spec": spec})
 
 
@@ -23,6 +29,9 @@ def _parse(engine: dict[str, Any], resources: dict[str, Any]) -> InferenceServic
         ({}, {"gpu": {"count": 1}}, 1),
         ({}, {"gpu": {"count": 0}}, 0),
         ({"parallelism": {"tensor": 8}}, {"gpu": {"count": 8}}, 8),
+        ({**GROUPS, "parallelism": {"pipeline": 2}}, {}, 1),
+        ({**GROUPS, "parallelism": {"tensor": 8, "pipeline": 2}}, {"gpu": {"count": 16}}, 8),
+        ({**GROUPS, "parallelism": {"pipeline": 2}}, {"gpu": {"count": 0}}, 0),
         ({}, {"limits": {"nvidia.com/gpu": 1}}, 0),
         ({"device": "cuda"}, {"gpu": {"resourceName": "amd.com/gpu"}, "limits": {"nvidia.com/gpu": 1}}, 1),
     ],
@@ -39,11 +48,20 @@ def test_a_pod_gets_the_gpus_that_share_its_model(
         ({"device": "cpu"}, {"gpu": {"count": 1}}, "engine.device: cpu takes no GPU"),
         ({"device": "paced"}, {"gpu": {"count": 1}}, "engine.device: paced takes no GPU"),
         ({"device": "cpu", "parallelism": {"tensor": 2}}, {}, "engine.device: cpu takes no GPU"),
-        ({"device": "cuda"}, {"gpu": {"count": 0}}, "count 0 must be engine.parallelism.tensor, which is 1"),
+        (
+            {"device": "cuda"},
+            {"gpu": {"count": 0}},
+            "count 0 must be engine.parallelism.tensor times",
+        ),
         (
             {"parallelism": {"tensor": 4}},
             {"gpu": {"count": 2}},
-            "count 2 must be engine.parallelism.tensor, which is 4",
+            "count 2 must be engine.parallelism.tensor times pipeline, which is 4",
+        ),
+        (
+            {**GROUPS, "parallelism": {"tensor": 2, "pipeline": 2}},
+            {"gpu": {"count": 2}},
+            "count 2 must be engine.parallelism.tensor times pipeline, which is 4",
         ),
         ({"parallelism": {"tensor": 2}}, {"gpu": {"count": 0}}, "count 0 must be engine.parallelism.tensor"),
         ({"device": "cuda"}, {"limits": {"nvidia.com/gpu": 1}}, "nvidia.com/gpu must not be in resources.limits"),
@@ -61,3 +79,13 @@ def test_gpus_that_do_not_agree_are_refused_with_the_numbers(
         _parse(engine, resources)
     assert words in str(refusal.value)
     assert "given" not in str(refusal.value), "the whole spec is no help"
+
+
+def test_a_trial_of_groups_is_refused_with_the_way_out() -> None:
+    spec = {
+        "model": {"uri": "file:///m"},
+        "engine": {**GROUPS, "parallelism": {"pipeline": 2}},
+        "rollout": {"analysis": {}},
+    }
+    with pytest.raises(InvalidService, match=r"rollout\.analysis is not available .* leave rollout\.analysis out"):
+        InferenceService.parse({"metadata": {"namespace": "n", "name": "s", "uid": "u"}, "spec": spec})

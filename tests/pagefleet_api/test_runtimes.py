@@ -54,6 +54,10 @@ CLASHES = (
     ),
     (engine(Runtime.VLLM, device="paced"), "engine.device paced is not available with engine.runtime vllm"),
     ({"runtime": "custom", "image": "e"}, "engine.custom is required"),
+    (
+        engine(Runtime.TGI, parallelism={"pipeline": 3}),
+        "pipeline 3 is not available with engine.runtime tgi; use engine.parallelism.tensor on the GPUs of one node",
+    ),
     (engine(Runtime.VLLM, custom={}), "engine.custom is only for engine.runtime custom"),
     (engine(Runtime.VLLM, extraArgs=["--port=9"]), "engine.extraArgs must not have a flag"),
     (engine(Runtime.PAGEFLEET, extraArgs=["--model", "x"]), "use model.servedName"),

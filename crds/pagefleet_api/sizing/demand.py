@@ -10,7 +10,7 @@ DEFAULT_BATCH_TOKENS, DEFAULT_CPU_BATCH_TOKENS = 8192, 512
 
 
 def demand_of(spec: Spec) -> Demand:
-    """What `spec` asks for of each pod."""
+    """What `spec` asks for of each replica."""
     engine = spec.engine
     on_cpu = engine.device in WITHOUT_GPU
     size, share = engine.kv_cache.size, engine.kv_cache.memory_utilization
@@ -26,6 +26,7 @@ def demand_of(spec: Spec) -> Demand:
         or (DEFAULT_CPU_BATCH_TOKENS if on_cpu else DEFAULT_BATCH_TOKENS),
         memory_utilisation=DEFAULT_UTILISATION if share is None else float(quantity.parse(share)),
         tensor=engine.parallelism.tensor,
+        pipeline=engine.parallelism.pipeline,
         kv_size_bytes=None if size is None else quantity.to_bytes(size),
     )
 

@@ -41,6 +41,8 @@ class Demand:
     max_num_batched_tokens: int = 8192
     memory_utilisation: float = 0.90
     tensor: int = 1
+    pipeline: int = 1
+    """Stages, each with its part of the layers on `tensor` GPUs."""
     kv_size_bytes: int | None = None
 
     def element_bytes(self, shape: ModelShape) -> int:
@@ -100,14 +102,14 @@ class Fit:
 
 
 def fit(shape: ModelShape, weights: Weights, demand: Demand, gpu: Gpu) -> Fit:
-    """How `demand` does on `demand.tensor` GPUs of this type."""
+    """How `demand` does on GPUs of this type, `demand.tensor` in each of `demand.pipeline` stages."""
     budget = int(gpu.usable_bytes * demand.memory_utilisation)
     parts = rank_weights_bytes(shape, weights, demand), activations_bytes(shape, demand), _reserve_bytes(demand)
     room = budget - sum(parts)
     wanted_window = min(demand.max_model_len or shape.max_positions, shape.max_positions)
     kv_bytes = room if demand.kv_size_bytes is None else demand.kv_size_bytes
     element_bytes = demand.kv_element_bytes(shape)
-    per_token = shape.kv_bytes_per_token(element_bytes, demand.tensor)
+    per_token = _of_stage(shape.kv_bytes_per_token(element_bytes, demand.tensor), shape, demand)
     full = _sequence_bytes(shape, demand, wanted_window)
     tokens = _tokens(max(kv_bytes, 0), full, wanted_window)
     if demand.runtime == OWN_RUNTIME:
@@ -166,12 +168,21 @@ def rank_weights_bytes(shape: ModelShape, weights: Weights, demand: Demand) -> i
 
     What is whole on each rank besides (norms, routers, keys of fewer heads than ranks) is a hundredth and not counted.
     """
-    if demand.tensor == 1:
+    if demand.tensor == demand.pipeline == 1:
         return weights.total_bytes
     element_bytes = demand.element_bytes(shape)
-    ends = (shape.parameters.embedding + shape.parameters.head) * element_bytes
-    layers = max(weights.total_bytes - ends, 0)
-    return int(layers / demand.tensor + (ends if demand.runtime == OWN_RUNTIME else ends / demand.tensor))
+    embedding, head = (count * element_bytes for count in (shape.parameters.embedding, shape.parameters.head))
+    layers = max(weights.total_bytes - embedding - head, 0)
+    # of a pipeline the first stage has the embedding and the last one the head; a shared one is on both
+    ends = embedding + head if demand.pipeline == 1 else max(embedding, head)
+    stage = _of_stage(layers, shape, demand)
+    return int(stage / demand.tensor + (ends if demand.runtime == OWN_RUNTIME else ends / demand.tensor))
+
+
+def _of_stage(size_bytes: int, shape: ModelShape, demand: Demand) -> int:
+    """What the stage with most layers has of something that all layers have alike."""
+    most_layers = -(-shape.layers // demand.pipeline)
+    return -(-size_bytes * most_layers // shape.layers)
 
 
 def activations_bytes(shape: ModelShape, demand: Demand) -> int:
@@ -193,7 +204,7 @@ def _sequence_bytes(shape: ModelShape, demand: Demand, tokens: int) -> int:
     """Of one sequence of that length, in whole blocks."""
     rounded, element_bytes = blocks_for(tokens) * BLOCK_TOKENS, demand.kv_element_bytes(shape)
     if demand.bounds_windows:
-        return shape.kv_bytes_for(rounded, element_bytes, demand.tensor)
+        return _of_stage(shape.kv_bytes_for(rounded, element_bytes, demand.tensor), shape, demand)
     return rounded * shape.kv_bytes_per_token(element_bytes, demand.tensor)
 
 
@@ -207,6 +218,8 @@ def _tokens(kv_bytes: int, full_bytes: int, window: int) -> int:
 
 def _misfit(shape: ModelShape, demand: Demand, gpu: Gpu) -> str | None:
     """What no amount of memory helps with."""
+    if demand.pipeline > shape.layers:
+        return f"{shape.layers} layers cannot be shared by {demand.pipeline} stages; give a smaller pipeline"
     if shape.heads % demand.tensor:
         return (
             f"{shape.heads} attention heads cannot be shared by {demand.tensor} GPUs; give a tensor that divides them"

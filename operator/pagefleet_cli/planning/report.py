@@ -24,7 +24,7 @@ def _entry(plan: ServicePlan, fit: Fit) -> dict[str, Any]:
         "service": plan.name,
         "model": plan.service.spec.model.uri,
         "gpu": fit.gpu,
-        "gpuCount": plan.demand.tensor,
+        "gpuCount": plan.demand.tensor * plan.demand.pipeline,
         "fits": fit.fits,
         "reason": fit.reason,
         "weightsBytes": plan.weights.total_bytes,
@@ -59,6 +59,7 @@ def as_table(plans: Sequence[ServicePlan]) -> str:
 def _print(console: Console, plan: ServicePlan) -> None:
     demand, count = plan.demand, plan.demand.tensor
     where = "in the pod's memory" if demand.device == "cpu" else f"on {count} GPU{'s' if count > 1 else ''} a pod"
+    where += f", {demand.pipeline} pods a replica" if demand.pipeline > 1 else ""
     console.print(f"{plan.name}  {plan.service.spec.model.uri}", soft_wrap=True)
     console.print(
         f"weights {gib(plan.weights.total_bytes)} (from its {plan.weights.source.value}), "

@@ -64,7 +64,7 @@ def read(file: str, options: Options) -> Rehearsed:
         name=Path(file).name,
         policy=service.spec.replicas if policy is None else policy,
         fleet=_fleet(service, status, options),
-        gpus_per_pod=options.gpus_per_pod or max(service.spec.gpu_count, 1),
+        gpus_per_pod=options.gpus_per_pod or max(service.spec.gpu_count * service.spec.engine.parallelism.pipeline, 1),
         slo_s=options.slo_s or (policy and policy.ttft_target_s) or SLO_S,
     )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pagefleet_api import labels, quantity
+from pagefleet_operator.kinds import WORKLOADS
 from pagefleet_operator.observed import Body, ChildKey, controller_of
 
 Manifest = Mapping[str, Any]
@@ -79,10 +80,14 @@ def plan_children(rendered: Sequence[Manifest], live: Mapping[ChildKey, Body]) -
 
 
 def without_pods(actions: Iterable[Action]) -> tuple[Action, ...]:
-    """The same, but for a write of the Deployment: what pods there are stay as they are."""
-    return tuple(
-        action for action in actions if not (isinstance(action, Apply) and action.manifest["kind"] == "Deployment")
-    )
+    """The same without writes of workloads: what pods there are stay as they are."""
+    kept = without_removals(actions)
+    return tuple(each for each in kept if not (isinstance(each, Apply) and each.manifest["kind"] in WORKLOADS))
+
+
+def without_removals(actions: Iterable[Action]) -> tuple[Action, ...]:
+    """The same without the removal of workloads."""
+    return tuple(each for each in actions if not (isinstance(each, Remove) and each.child.kind in WORKLOADS))
 
 
 def _superfluous(rendered: Sequence[Manifest], live: Mapping[ChildKey, Body]) -> Iterator[Remove]:

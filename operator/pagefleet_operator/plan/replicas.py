@@ -8,7 +8,7 @@ wanted pods plus those that still drain.
 A ReplicaSet that shrinks takes unscheduled and pending pods first, then those not ready, then the lowest
 deletion cost (`ActivePodsWithRanks` in kubernetes/pkg/controller/controller_utils.go). A draining pod of
 ours is not ready, so it goes before one that serves; where a pending pod is taken in its place, too few
-serve afterwards and the drained one is taken back.
+serve afterwards and the drained one is taken back. Groups of a LeaderWorkerSet go by their places (`groups`).
 """
 
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from pagefleet_api.load import EngineState
 from pagefleet_api.reasons import EventReason, Reason
 from pagefleet_operator.news import News
 from pagefleet_operator.observed import LEAVING_COST, Now, Observed, Pod, Sample, format_time
+from pagefleet_operator.plan import groups
 
 DRAINING_COST = -1000
 """Deletion cost of a pod that still drains: above a leaving pod's, below any serving pod's."""
@@ -119,6 +120,10 @@ class _View:
         created_s = pod.created.timestamp() if pod.created else 0.0
         return self.able(pod), self.in_flight(pod), -created_s, pod.name
 
+    def replicas(self, wanted: int) -> int:
+        """The workload's number now; `wanted` while there is none."""
+        return wanted if self.observed.deployment is None else self.observed.deployment.replicas
+
     def drained_s(self, pod: Pod) -> float | None:
         """Seconds since the drain began; None when the pod carries no start."""
         return None if pod.drain_started is None else (self.now.wall - pod.drain_started).total_seconds()
@@ -133,7 +138,7 @@ def plan_replicas(
     starts to drain in a roll-out, where the Deployment replaces pods and SIGTERM drains them.
     """
     view = _View(observed, now, sample_max_age_s)
-    active = [pod for pod in observed.pods if pod.active]
+    active = [pod for pod in observed.pods if pod.active and observed.own(pod)]
     serving = [pod for pod in active if pod.serving]
     out = [pod for pod in active if not pod.serving]
     back = _to_undrain(wanted, serving, out, view)
@@ -145,7 +150,7 @@ def plan_replicas(
     draining = [pod for pod in staying if pod.draining and pod.uid not in released]
     draining += [drain.pod for drain in drains if drain.deletion_cost > LEAVING_COST]
     return ReplicaPlan(
-        deployment_replicas=wanted + len(draining),
+        deployment_replicas=_number(wanted, serving, draining, {drain.pod.uid for drain in drains}, view),
         undrain=tuple(Undrain(pod) for pod in back),
         drain=(*_without_start(draining, drains, view), *drains),
         release=releases,
@@ -161,6 +166,8 @@ def _to_undrain(wanted: int, serving: list[Pod], out: list[Pod], view: _View) ->
     In a roll-out the number of serving pods moves by itself, so only a wanted number above what the
     Deployment stands for counts.
     """
+    if view.observed.grouped:
+        return groups.to_undrain(wanted, out)
     best = sorted(out, key=lambda pod: (not view.able(pod), pod.leaving, -view.in_flight(pod), pod.name))
     deployment = view.observed.deployment
     if deployment is not None and view.observed.rollout_in_progress:
@@ -173,9 +180,22 @@ def _to_undrain(wanted: int, serving: list[Pod], out: list[Pod], view: _View) ->
 
 
 def _to_drain(wanted: int, serving: list[Pod], view: _View) -> tuple[Drain, ...]:
-    surplus = sorted(serving, key=view.idlest_first)[: max(len(serving) - wanted, 0)]
+    if view.observed.grouped:
+        surplus = groups.to_drain(wanted, view.replicas(wanted), serving, view.able)
+    else:
+        surplus = sorted(serving, key=view.idlest_first)[: max(len(serving) - wanted, 0)]
     started = format_time(view.now.wall)
     return tuple(Drain(pod, started, DRAINING_COST if view.able(pod) else LEAVING_COST) for pod in surplus)
+
+
+def _number(wanted: int, serving: list[Pod], draining: list[Pod], leaving: set[str], view: _View) -> int:
+    """Of the Deployment: each pod that drains counts. Of a LeaderWorkerSet: none below its number is spared."""
+    if not view.observed.grouped:
+        return wanted + len(draining)
+    if view.observed.rollout_in_progress:
+        return groups.number(wanted, view.replicas(wanted), draining)
+    stay = [*draining, *(pod for pod in serving if pod.uid not in leaving)]
+    return groups.number(wanted, view.replicas(wanted), stay)
 
 
 def _finished(pod: Pod, view: _View, drain_timeout_s: float) -> Release | None:

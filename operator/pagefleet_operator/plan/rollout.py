@@ -57,7 +57,7 @@ def cannot_be_placed(observed: Observed, now: Now) -> bool:
         pod.problem is not None
         and pod.problem.reason is Reason.UNSCHEDULABLE
         and now.wall - (pod.problem.since or pod.created or now.wall) >= SURGE_TRIAL
-        for pod in _newest_template(observed.pods)
+        for pod in _newest_template((*observed.pods, *observed.workers))
     )
 
 

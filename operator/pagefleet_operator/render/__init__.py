@@ -12,7 +12,7 @@ from pagefleet_operator.render.manifests import (
     template_digest,
     with_earlier_model,
 )
-from pagefleet_operator.render.model import folders_mounted, folders_on, has_image_volume
+from pagefleet_operator.render.model import folders_mounted, folders_on, has_image_volume, template_of
 from pagefleet_operator.render.pod import warnings
 from pagefleet_operator.render.prefetch import fetch_job, job_digest, job_name, stays
 
@@ -33,6 +33,7 @@ __all__ = [
     "pinned_image",
     "stays",
     "template_digest",
+    "template_of",
     "warnings",
     "with_earlier_model",
 ]

@@ -10,8 +10,9 @@ from pydantic import ValidationError
 
 from pagefleet_api import labels
 from pagefleet_api.service import InferenceService, Spec
+from pagefleet_operator.kinds import GROUP_SET
 from pagefleet_operator.ownership import Owner
-from pagefleet_operator.render import pod
+from pagefleet_operator.render import groups, pod
 
 Manifest = dict[str, Any]
 
@@ -62,7 +63,8 @@ class Choices:
 def manifests(service: InferenceService, choices: Choices) -> list[Manifest]:
     """Everything an InferenceService owns, in the order it is applied."""
     budget = [] if choices.wanted < _BUDGET_FROM else [disruption_budget(service, choices.wanted)]
-    return [service_account(service), network_service(service), *budget, deployment(service, choices)]
+    pods = group_set(service, choices) if service.spec.in_groups else deployment(service, choices)
+    return [service_account(service), network_service(service), *budget, pods]
 
 
 def service_account(service: InferenceService) -> Manifest:
@@ -116,21 +118,11 @@ def disruption_budget(service: InferenceService, wanted: int) -> Manifest:
 
 def deployment(service: InferenceService, choices: Choices) -> Manifest:
     """The pods. `replicas` is always written, so that no default ever scales a living service."""
-    annotations = {
-        GENERATION: str(service.generation),
-        ENGINE_DIGEST: engine_digest(service),
-        PODS_SPEC: service.spec.model_dump_json(include=_PODS, exclude_none=True, exclude_unset=True, by_alias=True),
-        ENGINE_IMAGE: choices.image,
-        **({FETCH_IMAGE: choices.fetch_image} if service.spec.model.fetched_by_pods else {}),
-        labels.TEMPLATE: template_digest(service, choices),
-        **({} if choices.trial is None else {labels.TRIAL: choices.trial}),
-        **(choices.owner.notes() if choices.owner else {}),
-    }
     held_back = {"paused": choices.paused or None, "minReadySeconds": choices.min_ready_s or None}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {**_metadata(service), "annotations": annotations},
+        "metadata": {**_metadata(service), "annotations": _notes(service, choices)},
         "spec": {
             "replicas": choices.replicas,
             **{name: value for name, value in held_back.items() if value is not None},
@@ -146,9 +138,44 @@ def deployment(service: InferenceService, choices: Choices) -> Manifest:
     }
 
 
+def group_set(service: InferenceService, choices: Choices) -> Manifest:
+    """The pods of a service whose replicas are groups."""
+    return {
+        "apiVersion": GROUP_SET.api_version,
+        "kind": GROUP_SET.name,
+        "metadata": {
+            **_metadata(service),
+            "name": labels.group_set_name(service.name),
+            "annotations": {**_notes(service, choices), **groups.annotations()},
+        },
+        "spec": groups.spec(
+            asked_template(service, choices),
+            template_digest(service, choices),
+            replicas=choices.replicas,
+            max_surge=choices.max_surge,
+            max_unavailable=choices.max_unavailable,
+        ),
+    }
+
+
+def _notes(service: InferenceService, choices: Choices) -> dict[str, str]:
+    """Annotations of the workload: what it was rendered from, for later passes."""
+    return {
+        GENERATION: str(service.generation),
+        ENGINE_DIGEST: engine_digest(service),
+        PODS_SPEC: service.spec.model_dump_json(include=_PODS, exclude_none=True, exclude_unset=True, by_alias=True),
+        ENGINE_IMAGE: choices.image,
+        **({FETCH_IMAGE: choices.fetch_image} if service.spec.model.fetched_by_pods else {}),
+        labels.TEMPLATE: template_digest(service, choices),
+        **({} if choices.trial is None else {labels.TRIAL: choices.trial}),
+        **(choices.owner.notes() if choices.owner else {}),
+    }
+
+
 def asked_template(service: InferenceService, choices: Choices) -> Manifest:
-    """The pod template that the service asks for."""
-    return pod.template(service, choices.image, choices.fetch_image)
+    """The pod template that the service asks for; of groups, their size and both templates."""
+    make = groups.templates if service.spec.in_groups else pod.template
+    return make(service, choices.image, choices.fetch_image)
 
 
 def template_digest(service: InferenceService, choices: Choices) -> str:

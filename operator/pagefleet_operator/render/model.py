@@ -63,8 +63,17 @@ def warnings(model: ModelSource) -> tuple[str, ...]:
 
 def has_image_volume(deployment: Mapping[str, Any]) -> bool:
     """Whether a live Deployment's pods mount the model from an image."""
-    volumes = deployment["spec"]["template"]["spec"].get("volumes") or ()
+    volumes = (template_of(deployment).get("spec") or {}).get("volumes") or ()
     return any(volume["name"] == _VOLUME and volume.get("image") for volume in volumes)
+
+
+def template_of(workload: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The pod template of a Deployment, or of the leaders of a LeaderWorkerSet; empty where there is none."""
+    spec = (workload or {}).get("spec") or {}
+    found: Mapping[str, Any] = (
+        (spec.get("leaderWorkerTemplate") or {}).get("leaderTemplate") or spec.get("template") or {}
+    )
+    return found
 
 
 def folders_on(model: ModelSource, claim: str) -> set[str]:

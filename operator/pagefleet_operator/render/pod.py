@@ -3,6 +3,7 @@
 Source: https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from pagefleet_api import labels
@@ -13,19 +14,37 @@ from pagefleet_operator.render.model import ModelPlace, model_place
 from pagefleet_operator.render.model import warnings as model_warnings
 from pagefleet_operator.render.overlay import merged
 from pagefleet_operator.render.pod_security import loosened
-from pagefleet_operator.render.runtimes import EngineParts, engine_parts
+from pagefleet_operator.render.runtimes import EngineParts, engine_parts, worker_parts
 from pagefleet_operator.render.server_defaults import with_server_defaults
 
 Part = dict[str, Any]
 
 _USER_ID = 65532
 _TMP = "/tmp"
+_PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 
 def template(service: InferenceService, image: str, fetch_image: str) -> Part:
-    """Template of every pod of a service, with what the user laid over it."""
-    own = _own_template(service, image, fetch_image)
+    """Template of every pod that serves, with what the user laid over it."""
+    place = model_place(service.spec, fetch_image)
+    own = _own_template(service, image, place, engine_parts(service, place), labels.common(service.name))
+    own["metadata"]["labels"][labels.SERVING] = labels.SERVING_TRUE
+    return _whole(service, own)
+
+
+def worker_template(service: InferenceService, image: str, fetch_image: str) -> Part:
+    """Template of the other pods of a group, which serve nobody and answer no probe: with the same laid over it."""
+    place = model_place(service.spec, fetch_image)
+    marks = {labels.NAME: "pagefleet-engine-worker", **labels.worker(service.name)}
+    whole = _whole(service, _own_template(service, image, place, worker_parts(service, place), marks))
+    engine = next(each for each in whole["spec"]["containers"] if each["name"] == labels.CONTAINER)
+    for name in _PROBES:
+        engine.pop(name, None)  # the overlay may have a part of one
+    return whole
+
+
+def _whole(service: InferenceService, own: Part) -> Part:
     overlay = service.spec.pod_template
     whole: Part = with_server_defaults(own if overlay is None else merged(own, overlay))
     if len(whole["spec"]["containers"]) > 1:
@@ -49,19 +68,20 @@ def _security_warnings(service: InferenceService) -> tuple[str, ...]:
     return (words,) if found else ()
 
 
-def _own_template(service: InferenceService, image: str, fetch_image: str) -> Part:
+def _own_template(
+    service: InferenceService, image: str, place: ModelPlace, engine: EngineParts, marks: Mapping[str, str]
+) -> Part:
     """The operator's.
 
     The serving label is here and not in the Deployment's selector, so flipping it on one pod takes that pod out
     of the Service while its ReplicaSet keeps it. Nothing is requested of a node but what the user asks for:
     the weights' size is not known here, and a guess would be wrong in one direction or the other.
     """
-    spec, place = service.spec, model_place(service.spec, fetch_image)
-    engine = engine_parts(service, place)
+    spec = service.spec
     annotations = {"annotations": dict(engine.annotations)} if engine.annotations else {}
-    pod_labels = {**labels.common(service.name), **engine.pod_labels, labels.SERVING: labels.SERVING_TRUE}
+    alike = (labels.MANAGED_BY, labels.SERVICE, labels.GROUP_OF)
     return {
-        "metadata": {"labels": pod_labels, **annotations},
+        "metadata": {"labels": {**marks, **engine.pod_labels}, **annotations},
         "spec": {
             "serviceAccountName": service.child_name,
             "automountServiceAccountToken": False,
@@ -79,7 +99,7 @@ def _own_template(service: InferenceService, image: str, fetch_image: str) -> Pa
                     "maxSkew": 1,
                     "topologyKey": "kubernetes.io/hostname",
                     "whenUnsatisfiable": "ScheduleAnyway",
-                    "labelSelector": {"matchLabels": labels.selector(service.name)},
+                    "labelSelector": {"matchLabels": {name: marks[name] for name in alike if name in marks}},
                 }
             ],
             **({"initContainers": list(place.init_containers)} if place.init_containers else {}),

@@ -61,12 +61,14 @@ class Scene:
 
     @property
     def in_trouble(self) -> list[Pod]:
-        """Pods whose problems matter: while too few are ready, also those that no kubelet takes away, and those that
-        failed lately, whose successors may fail like them.
+        """Pods whose problems matter: while too few are ready, also those of their groups, those that no kubelet takes
+        away, and those that failed lately, whose successors may fail like them.
         """
         if len(self.ready) >= self.wanted:
             return self.serving
-        return [*self.serving, *(pod for pod in self.observed.pods if _lost(pod) or _failed_lately(pod, self.now))]
+        others = [pod for pod in self.observed.workers if pod.active]
+        failed = [pod for pod in self.observed.pods if _lost(pod) or _failed_lately(pod, self.now)]
+        return [*self.serving, *others, *failed]
 
     @property
     def draining(self) -> list[Pod]:

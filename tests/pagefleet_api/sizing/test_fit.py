@@ -45,6 +45,20 @@ def test_the_first_of_two_ranks_keeps_the_ends_whole_as_measured() -> None:
     assert other.weights_bytes == 16_060_522_496 // 2
 
 
+def test_a_gpu_of_a_pipeline_holds_the_layers_of_its_stage_and_one_end_of_the_model() -> None:
+    one, four, five = (
+        fitted(configs.LLAMA_8B, demand=Demand(runtime="vllm", max_model_len=4096, pipeline=stages))
+        for stages in (1, 4, 5)
+    )
+    end = 128_256 * 4096 * 2
+    assert four.weights_bytes == (one.weights_bytes - 2 * end) // 4 + end
+    assert four.kv_bytes_per_token == one.kv_bytes_per_token // 4
+    # 32 layers by 5 stages: the fullest has 7 of them
+    assert five.kv_bytes_per_token == one.kv_bytes_per_token * 7 // 32
+    assert fitted(configs.LLAMA_70B, demand=Demand(runtime="vllm", tensor=1, pipeline=2)).fits
+    assert not fitted(configs.LLAMA_70B, demand=Demand(runtime="vllm")).fits
+
+
 def test_where_the_memory_goes_adds_up() -> None:
     found = fitted(configs.LLAMA_8B, demand=Demand(max_model_len=4096))
     parts = found.weights_bytes + found.activations_bytes + found.reserved_bytes + found.kv_bytes
@@ -80,6 +94,7 @@ def test_windows_make_room_only_where_the_runtime_bounds_them() -> None:
         (configs.LLAMA_8B, "T4", Demand(), "compute capability 7.5"),
         (configs.LLAMA_8B, "MI300X", Demand(), "runs on NVIDIA GPUs"),
         (configs.LLAMA_8B, "H200", Demand(tensor=3), "32 attention heads cannot be shared by 3 GPUs"),
+        (configs.LLAMA_8B, "H200", Demand(pipeline=33), "32 layers cannot be shared by 33 stages; give a smaller"),
         (configs.LLAMA_8B | FP8, "H200", Demand(), "serves unquantised weights, these are fp8"),
         (configs.DEEPSEEK_V2_LITE, "H200", Demand(), "latent attention"),
         (configs.LLAMA_8B, "L4", Demand(kv_size_bytes=4 << 30, max_model_len=64), "engine.kvCache.size is 4.0 GiB"),
@@ -147,6 +162,7 @@ def test_the_resource_says_what_is_computed_for() -> None:
     assert found == Demand(max_model_len=2048, max_num_seqs=8, dtype="float32", kv_size_bytes=1 << 30)
     assert demand_of(spec(device="cpu", kvCache={"size": "1Gi"})).max_num_batched_tokens == 512
     assert demand_of(spec(parallelism={"tensor": 4})).tensor == 4
+    assert demand_of(spec(runtime="vllm", image="i", parallelism={"pipeline": 4})).pipeline == 4
     vllm = spec(runtime="vllm", image="i", quantization="fp8", kvCache={"dtype": "fp8", "memoryUtilization": "0.85"})
     assert demand_of(vllm) == Demand(runtime="vllm", quantisation="fp8", kv_dtype="fp8", memory_utilisation=0.85)
     assert demand_of(spec(maxNumBatchedTokens=64)) == Demand(max_num_batched_tokens=64)

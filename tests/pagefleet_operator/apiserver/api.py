@@ -27,6 +27,7 @@ _PREFIXES = {
     "replicasets": "/apis/apps/v1",
     "jobs": "/apis/batch/v1",
     "poddisruptionbudgets": "/apis/policy/v1",
+    "leaderworkersets": "/apis/leaderworkerset.x-k8s.io/v1",
     "events": "/apis/events.k8s.io/v1",
     "roles": "/apis/rbac.authorization.k8s.io/v1",
     "rolebindings": "/apis/rbac.authorization.k8s.io/v1",

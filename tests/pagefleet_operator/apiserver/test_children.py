@@ -7,8 +7,9 @@ import pytest
 import yaml
 
 from pagefleet_api import labels
-from pagefleet_operator.kinds import CHILDREN, WATCHED
+from pagefleet_operator.kinds import CHILDREN, KEPT, OPTIONAL, WORKLOADS
 from pagefleet_operator.plan.convergence import up_to_date
+from tests.pagefleet_operator.apiserver import lws
 from tests.pagefleet_operator.apiserver.api import Api, Json, eventually
 from tests.pagefleet_operator.apiserver.conftest import Start
 from tests.pagefleet_operator.apiserver.fleet import Fleet
@@ -193,12 +194,14 @@ def test_an_object_of_somebody_else_under_our_name_is_left_alone_and_reported(
 def test_what_an_example_renders_to_is_written_once(api: Api, namespace: str, name: str) -> None:
     for text in rendered(ROOT / "examples" / f"{name}.yaml").values():
         manifest = yaml.safe_load(text)
+        if manifest["kind"] in OPTIONAL:
+            lws.install(api)
         meta = manifest["metadata"]
         meta["namespace"] = namespace
         del meta["ownerReferences"]  # its owner is not there, and the garbage collector would notice
-        if manifest["kind"] == "Deployment":
+        if manifest["kind"] in WORKLOADS:
             manifest["spec"]["replicas"] = 0
-        path = WATCHED[manifest["kind"]].path(namespace, meta["name"])
+        path = KEPT[manifest["kind"]].path(namespace, meta["name"])
         query = f"?fieldManager={labels.FIELD_MANAGER}&force=true"
         live = api.call("PATCH", path + query, manifest, "application/apply-patch+yaml")
         # a Job is made once, and compared by its digest

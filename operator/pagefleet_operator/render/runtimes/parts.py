@@ -13,13 +13,16 @@ from pagefleet_operator.render.drain import LAG_S, Leaving, leaving
 Part = dict[str, Any]
 
 _START_LIMIT_S = 1800
+LEADER_ADDRESS, WORKER_INDEX = "LWS_LEADER_ADDRESS", "LWS_WORKER_INDEX"
+"""Environment variables of every pod of a group. Source: https://lws.sigs.k8s.io/docs/reference/labels-annotations-and-environment-variables/"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineParts:
     """What of a pod depends on its engine; every part as in a pod template.
 
-    command: in place of the image's entry point. probes: the three of them, by their field.
+    command: in place of the image's entry point. worker_args: of a group's other pods; None where they are the same.
+    probes: the three of them, by their field.
     pod_labels, annotations: on the pod, beside those that every pod has.
     """
 
@@ -28,6 +31,7 @@ class EngineParts:
     probes: Mapping[str, Part]
     leaving: Leaving
     command: Sequence[str] = ()
+    worker_args: Sequence[str] | None = None
     env: Sequence[Part] = ()
     env_from: Sequence[Part] = ()
     volumes: Sequence[Part] = ()
@@ -95,6 +99,22 @@ def chosen(value: str | None) -> str | None:
 def tensor(spec: Spec) -> int | None:
     """GPUs that share each layer; None for one."""
     return spec.engine.parallelism.tensor if spec.engine.parallelism.tensor > 1 else None
+
+
+def pipeline(spec: Spec) -> int | None:
+    """Pods that share the layers; None for one."""
+    return spec.engine.parallelism.pipeline if spec.in_groups else None
+
+
+def in_group(spec: Spec, variable: str) -> str | None:
+    """What LWS tells each pod of a group in its environment, for an argument; None without groups."""
+    return f"$({variable})" if spec.in_groups else None
+
+
+def waiting_for_leader(port_number: int, *, limit_s: int) -> str:
+    """A bash script that ends when the leader of the group listens no more, or cannot be found."""
+    probe_leader = f"(exec 3<>/dev/tcp/$LWS_LEADER_ADDRESS/{port_number}) 2>/dev/null"
+    return f"end=$((SECONDS + {limit_s})); while ((SECONDS < end)) && {probe_leader}; do sleep 1; done"
 
 
 def share(engine: Engine) -> str | None:

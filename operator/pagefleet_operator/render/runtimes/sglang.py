@@ -7,6 +7,8 @@ from pagefleet_operator.render import chat_template
 from pagefleet_operator.render.drain import leaving
 from pagefleet_operator.render.model import ModelPlace
 from pagefleet_operator.render.runtimes.parts import (
+    LEADER_ADDRESS,
+    WORKER_INDEX,
     EngineParts,
     chosen,
     flags,
@@ -14,11 +16,14 @@ from pagefleet_operator.render.runtimes.parts import (
     foreign_probes,
     foreign_variables,
     given,
+    in_group,
+    pipeline,
     port,
     share,
     tensor,
 )
 
+_RENDEZVOUS_PORT = 20000
 _KV_DTYPE = {"fp8": "fp8_e4m3"}
 
 
@@ -41,7 +46,7 @@ def parts(service: InferenceService, model: ModelPlace) -> EngineParts:
 
 
 def _flags(service: InferenceService) -> list[str]:
-    engine = service.spec.engine
+    engine, leader = service.spec.engine, in_group(service.spec, LEADER_ADDRESS)
     return flags(
         ("--served-model-name", service.served_name),
         ("--dtype", chosen(engine.dtype)),
@@ -54,5 +59,9 @@ def _flags(service: InferenceService) -> list[str]:
         ("--kv-cache-dtype", _KV_DTYPE.get(engine.kv_cache.dtype or "")),
         ("--page-size", engine.kv_cache.block_size),
         ("--tp-size", tensor(service.spec)),
+        ("--pp-size", pipeline(service.spec)),
+        ("--nnodes", pipeline(service.spec)),
+        ("--node-rank", in_group(service.spec, WORKER_INDEX)),
+        ("--dist-init-addr", None if leader is None else f"{leader}:{_RENDEZVOUS_PORT}"),
         ("--chat-template", chat_template.path(service.spec)),
     )

@@ -12,6 +12,8 @@ from pagefleet_operator.render import chat_template
 from pagefleet_operator.render.drain import leaving
 from pagefleet_operator.render.model import ModelPlace
 from pagefleet_operator.render.runtimes.parts import (
+    LEADER_ADDRESS,
+    WORKER_INDEX,
     EngineParts,
     chosen,
     flags,
@@ -19,6 +21,8 @@ from pagefleet_operator.render.runtimes.parts import (
     foreign_probes,
     foreign_variables,
     given,
+    in_group,
+    pipeline,
     port,
     share,
     tensor,
@@ -32,9 +36,11 @@ def parts(service: InferenceService, model: ModelPlace) -> EngineParts:
     """What vLLM brings into the pod."""
     spec, engine = service.spec, service.spec.engine
     on_cpu = engine.device is Device.CPU
+    args = [model.path or model.uri, *_flags(service), *engine.extra_args]
     return EngineParts(
         command=["vllm", "serve"],
-        args=[model.path or model.uri, *_flags(service), *engine.extra_args],
+        args=args,
+        worker_args=[*args, "--headless"],
         ports=[port(labels.PORT_NAME, labels.ENGINE_PORT)],
         env=foreign_variables(VLLM_NO_USAGE_STATS="1", **(_ON_CPU if on_cpu else {})),
         probes=foreign_probes(TRAITS[Runtime.VLLM].health_path),
@@ -59,6 +65,10 @@ def _flags(service: InferenceService) -> list[str]:
         ("--kv-cache-dtype", chosen(engine.kv_cache.dtype)),
         ("--block-size", engine.kv_cache.block_size),
         ("--tensor-parallel-size", tensor(service.spec)),
+        ("--pipeline-parallel-size", pipeline(service.spec)),
+        ("--nnodes", pipeline(service.spec)),
+        ("--node-rank", in_group(service.spec, WORKER_INDEX)),
+        ("--master-addr", in_group(service.spec, LEADER_ADDRESS)),
         ("--chat-template", chat_template.path(service.spec)),
         # 0 is its word for "end at once", which leaves streams hanging
         ("--shutdown-timeout", max(service.spec.drain.timeout_seconds, 1)),

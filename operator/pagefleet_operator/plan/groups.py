@@ -1,0 +1,37 @@
+"""Which groups of a LeaderWorkerSet leave and come back.
+
+It takes the highest places first, whoever is busy there (a StatefulSet's rule), so the choice is not ours: places from
+the wanted number on leave, the others stay. Its own surge groups, beyond its number, are its own business. Pure.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from pagefleet_operator.observed import Pod
+
+
+def to_undrain(wanted: int, out: Iterable[Pod]) -> list[Pod]:
+    """Leaders to take back: those whose place is wanted again."""
+    return sorted((pod for pod in out if _place(pod) < wanted), key=_place)
+
+
+def to_drain(wanted: int, replicas: int, serving: Sequence[Pod], able: Callable[[Pod], bool]) -> list[Pod]:
+    """Leaders that are to leave, the highest first; one that serves stays for as long as too few below it do."""
+    spare = sum(able(pod) for pod in serving) - wanted
+    leaving = []
+    for pod in sorted(serving, key=_place, reverse=True):
+        if not wanted <= _place(pod) < replicas:
+            continue
+        if able(pod) and spare <= 0:
+            break
+        spare -= able(pod)
+        leaving.append(pod)
+    return leaving
+
+
+def number(wanted: int, replicas: int, staying: Iterable[Pod]) -> int:
+    """The set's number that takes none of `staying`: leaders that still serve or drain."""
+    return max([wanted, *(_place(pod) + 1 for pod in staying if _place(pod) < replicas)])
+
+
+def _place(pod: Pod) -> int:
+    return -1 if pod.group is None else pod.group

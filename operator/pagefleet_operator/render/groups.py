@@ -1,0 +1,54 @@
+"""Groups of pods that share one copy of the model, as a LeaderWorkerSet.
+
+Source: https://lws.sigs.k8s.io/docs/reference/leaderworkerset.v1/
+"""
+
+from typing import Any
+
+from pagefleet_api import labels
+from pagefleet_api.service import InferenceService
+from pagefleet_operator.render import pod
+
+Manifest = dict[str, Any]
+
+_AFTER_START = {"leaderworkerset.sigs.k8s.io/experimental-recreate-group-after-start": "true"}
+"""A group is made anew when one of its pods was restarted, but not while one has not come to run: else a download that
+fails would begin from nothing each time, and nobody could read why."""
+
+
+def templates(service: InferenceService, image: str, fetch_image: str) -> Manifest:
+    """How many pods a group has, and the templates of its leader, which serves, and of the others."""
+    return {
+        "size": service.spec.engine.parallelism.pipeline,
+        "leaderTemplate": pod.template(service, image, fetch_image),
+        "workerTemplate": pod.worker_template(service, image, fetch_image),
+    }
+
+
+def spec(made: Manifest, digest: str, *, replicas: int, max_surge: int | str, max_unavailable: int | str) -> Manifest:
+    """Of the LeaderWorkerSet. Each pod carries the `digest` of what it is made of.
+
+    One that is lost takes its group with it: what is computed is spread over all of them.
+    """
+    marked = {name: _marked(part, digest) if isinstance(part, dict) else part for name, part in made.items()}
+    return {
+        "replicas": replicas,
+        "startupPolicy": "LeaderCreated",
+        "networkConfig": {"subdomainPolicy": "Shared"},
+        "rolloutStrategy": {
+            "type": "RollingUpdate",
+            "rollingUpdateConfiguration": {"partition": 0, "maxSurge": max_surge, "maxUnavailable": max_unavailable},
+        },
+        "leaderWorkerTemplate": {"restartPolicy": "RecreateGroupOnPodRestart", **marked},
+    }
+
+
+def annotations() -> dict[str, str]:
+    """Of the LeaderWorkerSet, for its controller."""
+    return dict(_AFTER_START)
+
+
+def _marked(template: Manifest, digest: str) -> Manifest:
+    meta = template["metadata"]
+    notes = {**(meta.get("annotations") or {}), labels.TEMPLATE: digest}
+    return {**template, "metadata": {**meta, "annotations": notes}}

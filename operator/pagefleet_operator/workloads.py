@@ -1,0 +1,74 @@
+"""What a service's pods are made by: a Deployment, or a LeaderWorkerSet where a replica is a group of pods. Pure.
+
+Everything else takes either for granted; where the spec asks for the other one, the earlier one stays until the pods of
+its successor serve, as the pods of an earlier template do.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from pagefleet_api import labels
+from pagefleet_api.service import InferenceService
+from pagefleet_operator.kinds import DEPLOYMENT, GROUP_SET, WORKLOADS
+from pagefleet_operator.observed import Body, ChildKey, DeploymentView, Now, Observed, Pod
+from pagefleet_operator.plan.convergence import Action, without_removals
+from pagefleet_operator.plan.rollout import cannot_be_placed
+
+_NOT_WANTED = ("0", "0%")
+
+
+def asked_for(service: InferenceService) -> ChildKey:
+    """The workload of that service."""
+    if service.spec.in_groups:
+        return ChildKey(GROUP_SET.name, labels.group_set_name(service.name))
+    return ChildKey(DEPLOYMENT.name, service.child_name)
+
+
+def live(service: InferenceService, children: Mapping[ChildKey, Body]) -> Body | None:
+    """The one that is there: that which the spec asks for, else the one before it."""
+    return children.get(asked_for(service)) or any_live(children)
+
+
+def any_live(children: Mapping[ChildKey, Body]) -> Body | None:
+    """Whichever is there."""
+    return next((body for child, body in children.items() if child.kind in WORKLOADS), None)
+
+
+def grouped(service: InferenceService, children: Mapping[ChildKey, Body]) -> bool:
+    """Whether the replicas of what is there are groups; with nothing there, as the spec asks."""
+    body = live(service, children)
+    return service.spec.in_groups if body is None else body["kind"] == GROUP_SET.name
+
+
+def view(service: InferenceService, children: Mapping[ChildKey, Body], pods: Iterable[Pod]) -> DeploymentView | None:
+    """What is there: what the spec asks for, or before that is made the one before it. None without either."""
+    body = live(service, children)
+    if body is None:
+        return None
+    if grouped(service, children):
+        leaders = [pod.template_hash for pod in pods if pod.active and pod.group is not None]
+        found = DeploymentView.from_group_set(body, leaders)
+    else:
+        found = DeploymentView.from_object(body)
+    others = [other for child, other in children.items() if child.kind in WORKLOADS and other is not body]
+    return replace(found, has_predecessor=True) if any(_stays(other) for other in others) else found
+
+
+def _stays(body: Body) -> bool:
+    return body["metadata"].get("deletionTimestamp") is None
+
+
+def keeping_predecessor(
+    actions: Sequence[Action], service: InferenceService, observed: Observed, wanted: int, now: Now
+) -> tuple[Action, ...]:
+    """The same without the removal of the earlier workload, while it is still needed.
+
+    It goes when as many new replicas are ready as are wanted, when these find no place beside it, or at once where
+    `rollout.maxSurge` is 0.
+    """
+    made = asked_for(service) in observed.children
+    ready = sum(pod.ready for pod in observed.pods if pod.active and (pod.group is not None) == service.spec.in_groups)
+    beside = service.spec.rollout.max_surge not in _NOT_WANTED
+    if ready >= wanted or not beside or (made and cannot_be_placed(observed, now)):
+        return tuple(actions)
+    return without_removals(actions)

@@ -1,0 +1,89 @@
+"""Replicas that are groups of pods, under an API server with and without LWS' real CRD."""
+
+from typing import Any
+
+import pytest
+
+from pagefleet_api import labels
+from tests.pagefleet_operator.apiserver import lws
+from tests.pagefleet_operator.apiserver.api import Api, ApiRefusal, Json, eventually, never
+from tests.pagefleet_operator.apiserver.conftest import Start
+from tests.pagefleet_operator.apiserver.operators import service
+
+pytestmark = pytest.mark.apiserver
+
+ENGINE = {"runtime": "vllm", "image": "vllm:1", "device": "cuda", "parallelism": {"tensor": 2, "pipeline": 2}}
+
+
+def body(namespace: str, **engine: Any) -> Json:
+    made = service(namespace, "s", model={"uri": "file:///m"}, engine={**ENGINE, **engine})
+    made["spec"]["replicas"] = 2
+    return made
+
+
+def condition(api: Api, namespace: str, kind: str) -> Json:
+    status = (api.get("inferenceservices", namespace, "s") or {}).get("status") or {}
+    return next((each for each in status.get("conditions", ()) if each["type"] == kind), {})
+
+
+def test_a_group_set_is_made_once_its_kind_is_there_and_not_written_again(
+    api: Api, namespace: str, start: Start
+) -> None:
+    lws.remove(api)
+    operator = start(groups_look_s=0.3).ready()
+    api.create("inferenceservices", body(namespace), strict=True)
+    reason = "LeaderWorkerSetMissing"
+    eventually(lambda: condition(api, namespace, "Ready").get("reason") == reason, "the missing CRD is told")
+    assert "install LWS" in condition(api, namespace, "Ready")["message"]
+    assert condition(api, namespace, "Stalled")["reason"] == reason
+    lws.install(api)
+    eventually(lambda: len(lws.sets(api, namespace)) == 1, "the LeaderWorkerSet is made", 20)
+    (made,) = lws.sets(api, namespace)
+    assert made["metadata"]["name"] == labels.group_set_name("s")
+    assert (made["spec"]["replicas"], made["spec"]["leaderWorkerTemplate"]["size"]) == (2, 2)
+    eventually(lambda: condition(api, namespace, "Ready").get("reason") == "Starting", "pods are awaited")
+
+    before = operator.writes()
+    api.merge("inferenceservices", namespace, "s", {"metadata": {"labels": {"seen": "again"}}})
+    never(lambda: operator.writes() != before, "nothing changed, and something was written", 3)
+    assert not [line for line in operator.log() if line["event"] in {"pass_failed", "pass_crashed"}]
+
+
+def test_our_fields_of_a_group_set_are_repaired(api: Api, namespace: str, start: Start) -> None:
+    lws.install(api)
+    start(groups_look_s=0.3).ready()
+    api.create("inferenceservices", body(namespace), strict=True)
+    name = labels.group_set_name("s")
+    eventually(lambda: len(lws.sets(api, namespace)) == 1, "the LeaderWorkerSet is made")
+    api.merge("leaderworkersets", namespace, name, {"spec": {"replicas": 7}})
+    eventually(lambda: lws.sets(api, namespace)[0]["spec"]["replicas"] == 2, "its number is ours again")
+
+
+def test_one_kind_of_workload_follows_the_other(api: Api, namespace: str, start: Start) -> None:
+    lws.install(api)
+    start(groups_look_s=0.3).ready()
+    api.create("inferenceservices", body(namespace, parallelism={"tensor": 2}), strict=True)
+    eventually(lambda: len(api.list("deployments", namespace)) == 1, "the Deployment is made")
+    api.merge("inferenceservices", namespace, "s", {"spec": {"engine": ENGINE}})
+    eventually(lambda: len(lws.sets(api, namespace)) == 1, "the LeaderWorkerSet is made beside it")
+    never(lambda: not api.list("deployments", namespace), "the Deployment went before a group served", 2)
+    api.merge("inferenceservices", namespace, "s", {"spec": {"rollout": {"maxSurge": 0}}})
+    eventually(lambda: not api.list("deployments", namespace), "the Deployment goes where nothing may be beside it")
+
+
+@pytest.mark.parametrize(
+    ("engine", "spec", "words"),
+    [
+        ({"runtime": "tgi"}, {}, "engine.parallelism.pipeline 2 is not available with engine.runtime tgi"),
+        ({"runtime": "pagefleet"}, {}, "engine.parallelism.pipeline 2 is not available with engine.runtime pagefleet"),
+        ({}, {"rollout": {"analysis": {}}}, "rollout.analysis is not available with engine.parallelism.pipeline"),
+        ({}, {"resources": {"gpu": {"count": 2}}}, "must be engine.parallelism.tensor times pipeline"),
+        ({"device": "cpu", "kvCache": {"size": "1Gi"}}, {}, "engine.device: cpu takes no GPU"),
+    ],
+)
+def test_what_groups_cannot_be_is_refused(api: Api, namespace: str, engine: Json, spec: Json, words: str) -> None:
+    wanted = body(namespace, **engine)
+    wanted["spec"] |= spec
+    with pytest.raises(ApiRefusal) as refused:
+        api.create("inferenceservices", wanted, strict=True)
+    assert words in str(refused.value)

@@ -1,0 +1,63 @@
+"""Groups of a LeaderWorkerSet leave from the highest place on, and none of them before it has finished."""
+
+from dataclasses import replace
+from typing import Any
+
+from pagefleet_operator.observed import Observed, Pod
+from pagefleet_operator.plan.replicas import ReplicaPlan, plan_replicas
+from tests.pagefleet_operator.plan.build import NOW, drained, observed, pod, sample
+
+
+def leader(place: int, *, out: bool = False, **changes: Any) -> Pod:
+    return (drained if out else pod)(f"g{place}", group=place, **changes)
+
+
+def groups(*pods: Pod, replicas: int | None = None, rollout: bool = False, **running: int) -> Observed:
+    samples = {name: sample(number) for name, number in running.items()}
+    return replace(observed(*pods, replicas=replicas, rollout=rollout, **samples), grouped=True)
+
+
+def plan(wanted: int, seen: Observed) -> ReplicaPlan:
+    return plan_replicas(wanted, seen, NOW, drain_timeout_s=60)
+
+
+def names(orders: tuple[object, ...]) -> list[str]:
+    return [order.pod.name for order in orders]  # type: ignore[attr-defined]
+
+
+def test_the_highest_place_drains_though_another_is_idler() -> None:
+    found = plan(2, groups(leader(0), leader(1), leader(2), g0=0, g1=0, g2=5))
+    assert names(found.drain) == ["g2"]
+    assert found.deployment_replicas == 3
+
+
+def test_a_group_that_still_drains_keeps_those_below_it() -> None:
+    busy = {"ready": True}
+    found = plan(1, groups(leader(0), leader(1, out=True), leader(2, out=True, **busy), g1=0, g2=3))
+    assert found.deployment_replicas == 3
+
+
+def test_places_that_are_wanted_again_come_back() -> None:
+    found = plan(2, groups(leader(0), leader(1, out=True), leader(2, out=True)))
+    assert names(found.undrain) == ["g1"]
+
+
+def test_one_that_serves_stays_for_as_long_as_too_few_below_it_do() -> None:
+    broken = leader(0, ready=False, started=False)
+    found = plan(1, groups(broken, leader(1)))
+    assert (names(found.drain), found.deployment_replicas) == ([], 2)
+
+
+def test_surge_groups_are_their_controllers_business() -> None:
+    found = plan(2, groups(leader(0), leader(1), leader(2), replicas=2))
+    assert (names(found.drain), found.deployment_replicas) == ([], 2)
+
+
+def test_in_a_roll_out_the_number_goes_down_at_once() -> None:
+    found = plan(1, groups(leader(0), leader(1), rollout=True))
+    assert (names(found.drain), found.deployment_replicas) == ([], 1)
+
+
+def test_the_first_groups_are_as_many_as_are_wanted_beside_the_pods_of_a_deployment() -> None:
+    found = plan(2, Observed(pods=(pod("old"),), grouped=True))
+    assert (names(found.drain), found.deployment_replicas) == ([], 2)

@@ -1,0 +1,116 @@
+"""A Deployment or a LeaderWorkerSet makes the pods; where one follows the other, pods serve all the while."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from pagefleet_api import labels
+from pagefleet_api.reasons import Reason
+from pagefleet_api.service import InferenceService
+from pagefleet_operator import workloads
+from pagefleet_operator.observed import Body, ChildKey, Observed, Pod, PodProblem
+from pagefleet_operator.plan.convergence import Action, Apply, Conflict, Remove, without_pods
+from tests.pagefleet_operator.plan.build import NOW, pod
+
+DEPLOYMENT, SET = ChildKey("Deployment", "s"), ChildKey("LeaderWorkerSet", labels.group_set_name("s"))
+NO_PLACE = PodProblem(Reason.UNSCHEDULABLE, "no room", since=NOW.wall - timedelta(minutes=5))
+
+
+def service(*, pipeline: int = 2, max_surge: Any = None) -> InferenceService:
+    spec = {
+        "model": {"uri": "file:///m"},
+        "engine": {"runtime": "vllm", "image": "v", "device": "cuda", "parallelism": {"pipeline": pipeline}},
+        "rollout": {} if max_surge is None else {"maxSurge": max_surge},
+    }
+    return InferenceService.parse({"metadata": {"name": "s", "namespace": "n", "uid": "u"}, "spec": spec})
+
+
+def body(child: ChildKey, *, template: str = "new", leaves: bool = False, **spec: Any) -> Body:
+    meta: dict[str, Any] = {"name": child.name, "uid": child.kind, "annotations": {labels.TEMPLATE: template}}
+    meta |= {"deletionTimestamp": "2026-01-01T00:00:00Z"} if leaves else {}
+    return {"kind": child.kind, "metadata": meta, "spec": spec, "status": {"readyReplicas": 1}}
+
+
+def leader(name: str = "g0", **changes: Any) -> Pod:
+    return pod(name, **{"group": 0, "template_hash": "new", **changes})
+
+
+REMOVALS: tuple[Action, ...] = (Remove(DEPLOYMENT, {}), Remove(ChildKey("PodDisruptionBudget", "s"), {}))
+
+
+def kept(seen: Observed, wanted: int = 1, **asked: Any) -> bool:
+    """Whether the Deployment stays."""
+    left = workloads.keeping_predecessor(REMOVALS, service(**asked), seen, wanted, NOW)
+    assert REMOVALS[1] in left
+    return REMOVALS[0] not in left
+
+
+def test_what_the_spec_asks_for_comes_before_what_is_there_still() -> None:
+    both = {DEPLOYMENT: body(DEPLOYMENT), SET: body(SET)}
+    assert workloads.live(service(), both) == both[SET]
+    assert workloads.live(service(pipeline=1), both) == both[DEPLOYMENT]
+    assert workloads.live(service(), {DEPLOYMENT: both[DEPLOYMENT]}) == both[DEPLOYMENT]
+    assert workloads.live(service(), {ChildKey("Service", "s"): {}}) is None
+
+
+def test_replicas_are_groups_where_a_set_makes_them() -> None:
+    assert workloads.grouped(service(), {})
+    assert not workloads.grouped(service(), {DEPLOYMENT: body(DEPLOYMENT)})
+    assert workloads.grouped(service(pipeline=1), {SET: body(SET)})
+
+
+def test_a_set_is_seen_by_its_leaders_and_their_templates() -> None:
+    rolling = {"rollingUpdateConfiguration": {"maxSurge": 1, "maxUnavailable": "25%"}}
+    children = {SET: body(SET, replicas=3, rolloutStrategy=rolling)}
+    pods = (leader("a"), leader("b", template_hash="old"), leader("c", terminating=True), pod("of a Deployment"))
+    view = workloads.view(service(), children, pods)
+    assert view is not None
+    assert (view.replicas, view.total, view.updated, view.ready) == (3, 2, 1, 1)
+    assert (view.max_surge, view.max_unavailable, view.template) == ("1", "25%", "new")
+    assert view.two_templates
+    bare = workloads.view(service(), {SET: body(SET)}, ())
+    assert bare is not None
+    assert (bare.replicas, bare.two_templates) == (1, False)
+    assert workloads.view(service(), {}, pods) is None
+
+
+@pytest.mark.parametrize(("leaves", "is_rolling"), [(False, True), (True, False)])
+def test_a_workload_beside_it_is_an_earlier_template_until_it_goes(leaves: bool, is_rolling: bool) -> None:
+    children = {SET: body(SET, replicas=1), DEPLOYMENT: body(DEPLOYMENT, leaves=leaves)}
+    view = workloads.view(service(), children, (leader(),))
+    assert view is not None
+    assert (view.has_predecessor, view.two_templates) == (is_rolling, is_rolling)
+    other = workloads.view(service(pipeline=1), children, (leader(),))
+    assert other is not None
+    assert other.name == "s"
+
+
+def test_the_earlier_workload_stays_until_as_many_as_are_wanted_serve() -> None:
+    beside = Observed(children={SET: body(SET)}, grouped=True)
+    assert kept(Observed(pods=(pod("old"),)))
+    assert kept(replace(beside, pods=(pod("old"), leader(ready=False))))
+    assert kept(replace(beside, pods=(pod("old"), leader())), wanted=2)
+    assert not kept(replace(beside, pods=(pod("old"), leader())))
+    assert not kept(replace(beside, pods=()), wanted=0)
+
+
+def test_it_goes_first_where_nothing_may_be_beside_it_or_finds_a_place() -> None:
+    waits = Observed(
+        pods=(pod("old"), leader(ready=False, started=False)),
+        workers=(leader("w", ready=False, started=False, problem=NO_PLACE, created=NOW.wall),),
+        children={SET: body(SET)},
+        grouped=True,
+    )
+    assert not kept(waits)
+    assert kept(replace(waits, workers=()))
+    assert not kept(replace(waits, workers=()), max_surge=0)
+    assert not kept(Observed(), max_surge="0%")
+
+
+def test_while_pods_stay_untouched_neither_workload_is_written_nor_removed_and_conflicts_are_told() -> None:
+    applied = Apply({"kind": "LeaderWorkerSet", "metadata": {"name": "x"}})
+    account = Apply({"kind": "ServiceAccount", "metadata": {"name": "s"}})
+    conflict = Conflict(SET, "somebody else's")
+    assert without_pods((account, applied, *REMOVALS, conflict)) == (account, REMOVALS[1], conflict)
