@@ -1,11 +1,11 @@
 """The watch cache: what the API server last said of every object of ours, kept by `watch`, read by `observe`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pagefleet_api import labels
-from pagefleet_operator.kinds import CHILDREN, DEPLOYMENT, GROUP_SET, JOB, KEPT, POD, REPLICA_SET
+from pagefleet_operator.kinds import CHILDREN, DEPLOYMENT, GROUP_SET, JOB, KEPT, POD, REPLICA_SET, WORKLOADS
 from pagefleet_operator.observed import Body, ChildKey, Generation, Pod
 
 _REMEMBERED_GONE = 10_000
@@ -137,11 +137,11 @@ class WatchCache:
 
     def services_of(self, namespace: str) -> list[Body]:
         """Every InferenceService of a namespace as the API server gave it."""
-        return [e.value for e in self._entries[labels.KIND].values() if e.place.namespace == namespace]
+        return [entry.value for entry in self._of(labels.KIND, namespace)]
 
     def jobs(self, namespace: str) -> list[Body]:
         """Every Job of ours in a namespace."""
-        return [e.value for e in self._entries[JOB.name].values() if e.place.namespace == namespace]
+        return [entry.value for entry in self._of(JOB.name, namespace)]
 
     def fetch_pods(self, namespace: str, job: str) -> tuple[Pod, ...]:
         """Pods of one of those Jobs."""
@@ -171,6 +171,22 @@ class WatchCache:
         found = (self._entries[REPLICA_SET.name][uid].value for uid in self._at(REPLICA_SET.name, key))
         mine = (generation for generation in found if generation.owner_uid in deployments)
         return tuple(sorted(mine, key=lambda generation: generation.revision or 0))
+
+    def workloads(self, namespace: str) -> list[Body]:
+        """Everything in a namespace that makes engine pods, whichever operator's it is."""
+        return [entry.value for kind in WORKLOADS for entry in self._of(kind, namespace)]
+
+    def lived_in(self, namespace: str) -> list[Generation]:
+        """Every template of a Deployment in a namespace that has pods, whichever operator's they are."""
+        found = []
+        for entry in self._of(REPLICA_SET.name, namespace):
+            pods = (self._entries[POD.name][uid].value for uid in self._places[POD.name].get(entry.place, ()))
+            if entry.value.template_hash in {pod.template_hash for pod in pods}:
+                found.append(entry.value)
+        return found
+
+    def _of(self, kind: str, namespace: str) -> Iterator[_Entry]:
+        return (entry for entry in self._entries[kind].values() if entry.place.namespace == namespace)
 
     def _at(self, kind: str, key: ServiceKey) -> set[str]:
         return self._places[kind].get(_Place(key.namespace, labels.child_name(key.name)), set())

@@ -63,6 +63,13 @@ class Claims:
         """The service is gone, or this operator's."""
         self._moved_s.pop(key, None)
         self._left.pop(key, None)
+        self._prune()
+
+    def _prune(self) -> None:
+        """Forget Leases that no service waits for: whoever may write Deployments chooses their names."""
+        if self._seen:
+            waited_for = set(self._left.values())
+            self._seen = {owner: seen for owner, seen in self._seen.items() if owner in waited_for}
 
     def _children(self, key: ServiceKey) -> list[tuple[str, dict[str, Any]]]:
         return [(child.kind, dict(body)) for child, body in self._cache.children(key).items()]
@@ -97,6 +104,7 @@ class Claims:
     def _tell(self, key: ServiceKey, theirs: Owner, kind: Stance) -> None:
         if self._left.get(key) != theirs:
             self._left[key] = theirs
+            self._prune()
             fields = {"service": str(key), "operator": _named(theirs), "shard": theirs.shard}
             event = "service_of_another_operator" if kind is Stance.LEAVE else "service_of_another_shard"
             log.warning(event, extra=fields)

@@ -13,7 +13,6 @@ from pagefleet_operator.kinds import JOB
 from pagefleet_operator.observed import Body
 from pagefleet_operator.plan.prefetch import Prefetch, Stage, owner_uids, plan_prefetch, superfluous
 from pagefleet_operator.supplies import Create, Delete, Lack, Own, Supply, Write, of_prefetch, refused, untried
-from pagefleet_operator.workloads import any_live
 
 _NO_IMAGE_VOLUMES = (
     "model.uri: oci:// needs image volumes, which this cluster does not have (Kubernetes 1.33 or later with the "
@@ -51,15 +50,15 @@ class Prefetching:
         prefetch = plan_prefetch(wanted, {render.job_digest(user) for user in users}, jobs, pods, seen, told)
         if prefetch.create is not None:  # only now, as every service of the namespace is read for it
             return replace(prefetch, create=render.fetch_job(service, users, self._image, self._in_use(service)))
-        if (dangerous := self._dangerous(service, prefetch, jobs, seen)) is not None:
-            words = f"Job {dangerous['metadata']['name']} is made anew, as other models came into use"
-            return Prefetch(Stage.FETCHING, words, remove=(dangerous,))
+        if (outdated := self._outdated(service, prefetch, jobs, seen)) is not None:
+            return outdated
         return prefetch
 
-    def _dangerous(
+    def _outdated(
         self, service: InferenceService, prefetch: Prefetch, jobs: Sequence[Body], seen: set[str]
-    ) -> Body | None:
-        """The service's Job where it would remove a model that came into use since it was made.
+    ) -> Prefetch | None:
+        """The service's Job made anew, where it would remove a model that came into use since it was made, or finds no
+        room for one that went out of use since.
 
         It tries again for days, and always with the names of its beginning. One that another operator's service owns
         too is left as it is: neither of the two knows all names.
@@ -68,10 +67,15 @@ class Prefetching:
         live = next((job for job in jobs if job["metadata"]["name"] == name), None)
         if live is None or prefetch.stage is Stage.CACHED or prefetch.remove or _is_going(live):
             return None
-        if not owner_uids(live) <= seen:
-            return None
         stay = render.stays(live)
-        return None if stay is None or self._in_use(service) <= stay else live
+        if stay is None or not owner_uids(live) <= seen:
+            return None
+        used = self._in_use(service) | {service.spec.model.key}
+        if not used <= stay:
+            return Prefetch(Stage.FETCHING, f"Job {name} is made anew, as other models came into use", remove=(live,))
+        if prefetch.stage is Stage.FAILING and used != stay:
+            return Prefetch(Stage.FETCHING, f"Job {name} is made anew, as models went out of use", remove=(live,))
+        return None
 
     def _sharing(self, service: InferenceService) -> list[InferenceService]:
         """Every service of the namespace that caches its model on a claim, this one among them."""
@@ -86,21 +90,26 @@ class Prefetching:
                 yield body
 
     def _in_use(self, service: InferenceService) -> set[str]:
-        """Folders of the claim that services of the namespace name, or that their pods have."""
-        claim, names = service.spec.model.cache.pvc or "", set()
-        for body in self._cache.services_of(service.namespace):
-            key = ServiceKey(service.namespace, body["metadata"]["name"])
-            parsed = _parsed(body, cached=False)
+        """Folders of the claim that services of the namespace name, or that pods have; of another operator's services
+        those of their Jobs and pods, which are all that is seen of them.
+        """
+        claim, names = service.spec.model.cache.pvc or "", set[str]()
+        bodies = self._cache.services_of(service.namespace)
+        for parsed in (_parsed(body, cached=False) for body in bodies):
             names |= set() if parsed is None else render.folders_on(parsed.spec.model, claim)
-            names |= {name for template in self._templates(key) for name in render.folders_mounted(template, claim)}
-        return names
+        names |= {
+            name for template in self._templates(service.namespace) for name in render.folders_mounted(template, claim)
+        }
+        seen = {body["metadata"]["uid"] for body in bodies}
+        foreign = [
+            job for job in self._cache.jobs(service.namespace) if not (owner_uids(job) <= seen or _is_going(job))
+        ]
+        return names | {name for job in foreign if (name := render.fetched_onto(job, claim)) is not None}
 
-    def _templates(self, key: ServiceKey) -> list[Mapping[str, Any]]:
-        """Of the workload, and of every generation that has pods: beside a trial, that is most of them."""
-        workload = any_live(self._cache.children(key))
-        having = {pod.template_hash for pod in self._cache.pods(key)}
-        older = [each.template for each in self._cache.generations(key) if each.template_hash in having]
-        return [render.template_of(workload), *older]
+    def _templates(self, namespace: str) -> list[Mapping[str, Any]]:
+        """Of every workload, and of every generation that has pods: beside a trial, that is most of them."""
+        latest = [render.template_of(workload) for workload in self._cache.workloads(namespace)]
+        return [*latest, *(each.template for each in self._cache.lived_in(namespace))]
 
 
 def _writes(prefetch: Prefetch) -> Iterator[Write]:

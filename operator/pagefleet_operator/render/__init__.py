@@ -14,12 +14,13 @@ from pagefleet_operator.render.manifests import (
 )
 from pagefleet_operator.render.model import folders_mounted, folders_on, has_image_volume, template_of
 from pagefleet_operator.render.pod import warnings
-from pagefleet_operator.render.prefetch import fetch_job, job_digest, job_name, stays
+from pagefleet_operator.render.prefetch import fetch_job, fetched_onto, job_digest, job_name, stays
 
 __all__ = [
     "Choices",
     "Manifest",
     "fetch_job",
+    "fetched_onto",
     "folders_mounted",
     "folders_on",
     "has_image_volume",

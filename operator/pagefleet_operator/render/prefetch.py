@@ -73,6 +73,13 @@ def fetch_job(
     }
 
 
+def fetched_onto(job: Mapping[str, Any], claim: str) -> str | None:
+    """The folder of a claim that a live Job brings its model to; None for a Job of another claim."""
+    volumes = job["spec"]["template"]["spec"].get("volumes") or ()
+    claims = {(volume.get("persistentVolumeClaim") or {}).get("claimName") for volume in volumes}
+    return str(job["metadata"]["labels"][labels.MODEL]) if claim in claims else None
+
+
 def stays(job: Mapping[str, Any]) -> set[str] | None:
     """Names of the models that a live Job leaves on the claim; None when it removes none at all."""
     args = job["spec"]["template"]["spec"]["containers"][0].get("args") or []

@@ -41,10 +41,14 @@ class Bench:
         return {"metadata": {"resourceVersion": version}, "spec": spec}
 
     async def read_lease(self, namespace: str, name: str) -> dict[str, Any] | None:
-        assert (namespace, name) == RIVAL[:2]
+        assert namespace == RIVAL.lease_namespace
         if self.refused:
             raise Refused("leases is forbidden")
         return self.lease
+
+    @property
+    def known_leases(self) -> int:
+        return len(self.claims._seen)
 
     async def acts(self, after_s: float = 0.0) -> bool:
         self.now_s += after_s
@@ -115,3 +119,16 @@ async def test_a_service_that_moved_here_is_taken_over_when_its_old_operator_mus
     assert bench.again == [5.0]
     assert not await bench.acts(after_s=4)
     assert await bench.acts(after_s=1)
+
+
+async def test_leases_that_no_service_waits_for_are_forgotten() -> None:
+    bench = Bench(RIVAL)
+    for number in range(50):
+        bench.write(RIVAL._replace(lease_name=f"rival-{number}"))
+        assert not await bench.acts(after_s=1)
+        assert bench.known_leases == 1
+    bench.claims.forget(KEY)
+    assert bench.known_leases == 0
+    bench.lease = bench.held("9", holder="")
+    assert await bench.acts(), "of one that was free at the first look nothing stays either"
+    assert bench.known_leases == 0

@@ -1,6 +1,8 @@
 """Passes over a service whose model a claim caches."""
 
 import asyncio
+import json
+from itertools import pairwise
 from typing import Any
 
 from pagefleet_api import labels
@@ -212,6 +214,73 @@ async def test_a_download_that_another_operators_service_shares_is_left_as_it_is
     of_mounted = {"namespace": "n", "name": "t", "uid": "w", "resourceVersion": "1", "generation": 1}
     mounted = {"model": {"uri": "pvc://models/by-hand/a"}, "engine": ENGINE}
     bench.cache.put(labels.KIND, {"kind": labels.KIND, "metadata": of_mounted, "spec": mounted})
+    assert "delete Job" not in await bench.passes(2)
+
+
+def failed(bench: Bench, words: str) -> None:
+    """A pod of the Job ended with these words."""
+    pod_labels = {labels.FETCH: job(bench)["metadata"]["name"]}
+    meta = {"namespace": "n", "name": "f", "uid": "uid f", "resourceVersion": "1", "labels": pod_labels}
+    ended = {"terminated": {"exitCode": 6, "message": words}}
+    status = {"containerStatuses": [{"name": labels.FETCH_CONTAINER, "state": ended, "restartCount": 1}]}
+    bench.cache.put("Pod", {"metadata": meta, "status": status})
+
+
+def in_use(bench: Bench, name: str) -> set[str]:
+    """What the newest Job of this name leaves on the claim."""
+    made = [body for body in bench.server.bodies if body.get("kind") == "Job" and "spec" in body]
+    (args,) = [
+        one["spec"]["template"]["spec"]["containers"][0]["args"] for one in made if one["metadata"]["name"] == name
+    ]
+    return {word for flag, word in pairwise(args) if flag == "--in-use"}
+
+
+async def test_models_of_another_operators_services_on_the_claim_stay_when_room_is_made() -> None:
+    other = Bench()
+    other.service(model={**MODEL, "uri": "s3://bucket/theirs"}, engine=ENGINE)
+    await other.passes()
+    theirs = job(other)
+    complete(other)
+    await other.passes()
+    template = deployments(other)[-1]["template"]
+    bench = Bench()
+    owner = {"kind": labels.KIND, "name": "theirs", "uid": "of another shard"}
+    meta = {**theirs["metadata"], "uid": "their job", "ownerReferences": [owner]}
+    elsewhere = json.loads(json.dumps(theirs).replace('"models"', '"another-claim"'))
+    bench.cache.put("Job", {**theirs, "metadata": meta})
+    bench.cache.put("Job", {**elsewhere, "metadata": {**meta, "uid": "x", "name": "x"}})
+    older = template_of("s3://bucket/older", template)
+    bench.cache.put(
+        "Deployment", {"metadata": {"namespace": "n", "name": "theirs", "uid": "d"}, "spec": {"template": older}}
+    )
+    limited = {**MODEL, "cache": {**MODEL["cache"], "limit": "1Gi"}}
+    bench.service(model=limited, engine=ENGINE)
+    await bench.passes()
+    (name,) = {one["metadata"]["name"] for one in bench.cache.jobs("n")} - {theirs["metadata"]["name"], "x"}
+    assert in_use(bench, name) == {theirs["metadata"]["labels"][labels.MODEL], "older"}
+
+
+def template_of(key: str, template: dict[str, Any]) -> dict[str, Any]:
+    """A template with another folder of the claim."""
+    text = json.dumps(template)
+    folder = text.partition("/models/")[2].partition('"')[0]
+    return dict(json.loads(text.replace(folder, key.rpartition("/")[2])))
+
+
+async def test_a_download_that_finds_no_room_is_made_anew_once_a_model_went_out_of_use() -> None:
+    bench = Bench()
+    limited = {**MODEL, "cache": {**MODEL["cache"], "limit": "1Gi"}}
+    meta = {"namespace": "n", "name": "t", "uid": "w", "resourceVersion": "1", "generation": 1}
+    mounted = {"model": {"uri": "pvc://models/by-hand/a"}, "engine": ENGINE}
+    bench.cache.put(labels.KIND, {"kind": labels.KIND, "metadata": meta, "spec": mounted})
+    bench.service(model=limited, engine=ENGINE)
+    await bench.passes()
+    bench.cache.drop(labels.KIND, "w")
+    assert "delete Job" not in await bench.passes(), "one that goes on needs no room"
+    failed(bench, "the model does not fit into the cache")
+    calls = await bench.passes(2)
+    assert [call for call in calls if call.endswith("Job")] == ["delete Job", "create Job"]
+    assert "--in-use" not in job(bench)["spec"]["template"]["spec"]["containers"][0]["args"]
     assert "delete Job" not in await bench.passes(2)
 
 
