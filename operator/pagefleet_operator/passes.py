@@ -116,8 +116,11 @@ def judged(service: InferenceService, observed: Observed, body: Body | None) -> 
     return judge(service, observed, live_status(body).capacity, made=render.made_of(service, live))
 
 
-def status_of(done: Done, observed: Observed, before: Status, now: Now) -> Status:
-    """What to say of the service after this pass; `observed` has its writes in it, `before` is the live status."""
+def status_of(done: Done, observed: Observed, before: Status, now: Now, unserved: str | None = None) -> Status:
+    """What to say of the service after this pass; `observed` has its writes in it, `before` is the live status.
+
+    unserved: why others' autoscalers cannot read the load here.
+    """
     decided = done.decided
     scene = status.Scene(
         decided.steps.service,
@@ -133,6 +136,7 @@ def status_of(done: Done, observed: Observed, before: Status, now: Now) -> Statu
         lacks=decided.basis.lacks,
         cached=decided.basis.cached,
         trial_requests=decided.course.requests,
+        unserved=unserved,
     )
     return status.service_status(scene, before, decided.starts)
 

@@ -122,6 +122,7 @@ class Program:
                 settings, settings.custom_metrics, serving.Sources(self._cluster, cache, scraper, self._holds)
             )
             self._notes.append(lambda: Check("custom_metrics", True, server.problem or "registered"))
+            self._reconciler.unserved = lambda: server.refusal
             made.append(self._once_synced(server.run))
         if settings.keda_scaler is not None:
             from pagefleet_operator.keda.serving import ExternalScaler, Sources

@@ -85,6 +85,8 @@ class Reconciler:
         fitting = Fitting(cluster, lambda key: look_again(key, 0), everywhere=everywhere, secrets=secrets)
         self._observer = Observer(cache, scraper, Inquiry(cluster, everywhere=everywhere), fitting)
         self._kept: dict[ServiceKey, Recollection] = {}
+        self.unserved: Callable[[], str | None] = lambda: None
+        """Why others' autoscalers cannot read the load here; None where they can, or are not meant to."""
 
     async def converge(self, key: ServiceKey) -> None:
         """Bring one service closer to what its object says. Raises ApiError when it should be tried again."""
@@ -238,7 +240,9 @@ class Reconciler:
         observed = replace(self._observer.glance(service), evidence=decided.steps.observed.evidence)
         measure(self._metrics, key.series, decided, observed)
         if invalid is None:
-            await self._reporter.report(key, service.uid, lambda before: status_of(done, observed, before, now), now)
+            await self._reporter.report(
+                key, service.uid, lambda before: status_of(done, observed, before, now, self.unserved()), now
+            )
         else:
             await self._say(key, str(invalid), invalid_status, now)
 

@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _LOOK_S = 30.0
 _FIRST_LOOK_S = 2.0
+_CONFIG = f"ConfigMap {access.CONFIG_NAMESPACE}/{access.CONFIG_NAME}"
 
 
 class Sources(NamedTuple):
@@ -52,46 +53,61 @@ class CustomMetrics:
         self._proxy: FrontProxy | None = None
         self.problem: str | None = "not registered yet"
         """Why the API server does not ask here; None while it does."""
+        self.refusal: str | None = None
+        """The same where it does not pass by itself."""
 
     async def run(self) -> None:
         """Serve until cancelled. Raises OSError when the port is taken."""
+        await self._look()
+        while True:
+            await self._serve(self._context)
+
+    async def _serve(self, context: ssl.SSLContext) -> None:
+        """Until the aggregator is known by another authority: nobody stays whom only the earlier one vouches for."""
         app = web.Application()
         app.router.add_get("/{path:.*}", self._answer)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await runner.setup()
         try:
             host, port = self._listen
-            await web.TCPSite(runner, host or None, port, ssl_context=self._context).start()
-            while True:
-                await self._look()
+            await web.TCPSite(runner, host or None, port, ssl_context=context).start()
+            while context is self._context:
                 await asyncio.sleep(_LOOK_S if self.problem is None else _FIRST_LOOK_S)
+                await self._look()
         finally:
             await runner.cleanup()
 
     async def _look(self) -> None:
         """Learn how the aggregator is known, and see that it trusts and finds this server."""
+        refusal = None
         try:
             self._learn(await self._sources.cluster.read(CONFIG_MAP, access.CONFIG_NAMESPACE, access.CONFIG_NAME))
-            problem = await self._register()
+            problem = refusal = await self._register()
         except api.NotLeading:
             problem = "another replica leads"
+        except api.Refused as error:
+            problem = refusal = str(error)
         except api.ApiError as error:
-            problem = str(error)
+            problem, refusal = str(error), self.refusal
+        except (ValueError, ssl.SSLError) as error:
+            problem = refusal = f"{_CONFIG} cannot be read: {error}"
         if problem != self.problem:
             event = "custom_metrics_registered" if problem is None else "custom_metrics_not_registered"
             log.log(logging.INFO if problem is None else logging.WARNING, event, extra={"problem": problem})
-        self.problem = problem
+        self.problem, self.refusal = problem, refusal
 
     def _learn(self, config: Body | None) -> None:
         proxy = FrontProxy.of((config or {}).get("data") or {})
-        if proxy is not None and proxy != self._proxy:
-            self._context.load_verify_locations(cadata=proxy.authority_pem)
+        authority, before = (None if each is None else each.authority_pem for each in (proxy, self._proxy))
+        if authority != before:
+            self._context = tls_context(self._made, authority)
+            log.info("front_proxy_learnt", extra={"known": authority is not None})
         self._proxy = proxy
 
     async def _register(self) -> str | None:
         """Put our authority into the APIService that the chart made for us; why not, if not."""
         if self._proxy is None:
-            return f"ConfigMap {access.CONFIG_NAMESPACE}/{access.CONFIG_NAME} names no authority of an aggregator"
+            return f"{_CONFIG} names no authority of an aggregator"
         live = await self._sources.cluster.read(API_SERVICES, None, API_SERVICE)
         if live is None:
             return f"APIService {API_SERVICE} is missing; the chart makes it with customMetrics.enabled"
@@ -161,12 +177,16 @@ def _parsed(body: Body) -> InferenceService | None:
         return None
 
 
-def tls_context(made: certificate.Serving) -> ssl.SSLContext:
-    """A client may come without a certificate, and is then told that it must not; one of others ends the handshake."""
+def tls_context(made: certificate.Serving, authority_pem: str | None = None) -> ssl.SSLContext:
+    """A client may come without a certificate, and is then told that it must not; one that `authority_pem` has not
+    signed ends the handshake. Raises ssl.SSLError for an authority that is none.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_OPTIONAL
     with tempfile.NamedTemporaryFile(suffix=".pem") as pem:  # `ssl` reads keys from files alone; mode 0600
         pem.write(made.chain + made.key)
         pem.flush()
         context.load_cert_chain(pem.name)
+    if authority_pem is not None:
+        context.load_verify_locations(cadata=authority_pem)
     return context

@@ -48,6 +48,8 @@ class Scene:
     """The condition `ModelCached`."""
     trial_requests: int | None = None
     """That a trial has counted, of the generation that had fewer; None where none compares."""
+    unserved: str | None = None
+    """Why others' autoscalers cannot read the load from this operator; None where they can, or are not meant to."""
 
     @property
     def serving(self) -> list[Pod]:
@@ -214,19 +216,20 @@ def _on_trial(trial: Trial, analysis: Analysis | None, requests: int | None) -> 
     return f"{words}; {needed}, else at {latest} at the latest"
 
 
-def _external(service: InferenceService) -> Verdict:
+def _external(service: InferenceService, unserved: str | None) -> Verdict:
     """Who sets the number; nobody may have done so yet."""
     replicas, writer = service.spec.replicas, service.scaled_by
+    more = "" if unserved is None else f"; the operator's metrics cannot be read: {unserved}"
     if writer is None:
         words = f"nobody has set spec.replicas through /scale; it stays {replicas}"
-        return Verdict(None, Reason.AWAITS_SCALER, words)
-    return Verdict(True, Reason.EXTERNALLY_SCALED, f"{writer} set spec.replicas to {replicas} through /scale")
+        return Verdict(None, Reason.AWAITS_SCALER, words + more)
+    return Verdict(True, Reason.EXTERNALLY_SCALED, f"{writer} set spec.replicas to {replicas} through /scale{more}")
 
 
 def _scaling(scene: Scene) -> Found:
     outcome, spec = scene.outcome, scene.service.spec
     if outcome is None and spec.autoscaling is not None:
-        return {ConditionType.SCALING_ACTIVE: _external(scene.service)}
+        return {ConditionType.SCALING_ACTIVE: _external(scene.service, scene.unserved)}
     if outcome is None:
         fixed = Verdict(False, Reason.NOT_AUTOSCALED, "spec.autoscaling is absent: spec.replicas is the number")
         return {ConditionType.SCALING_ACTIVE: fixed}

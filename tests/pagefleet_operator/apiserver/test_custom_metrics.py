@@ -77,8 +77,8 @@ def _of_the_pods(metric: CustomMetric, average: str) -> Json:
     }
 
 
-def _scaler(api: Api, name: str) -> tuple[str, str]:
-    body = api.get("inferenceservices", NAMESPACE, name) or {}
+def _scaler(api: Api, name: str, namespace: str = NAMESPACE) -> tuple[str, str]:
+    body = api.get("inferenceservices", namespace, name) or {}
     conditions = body.get("status", {}).get("conditions", [])
     return next(((c["reason"], c["message"]) for c in conditions if c["type"] == "ScalingActive"), ("", ""))
 
@@ -159,12 +159,15 @@ def test_an_api_that_belongs_to_another_is_left_alone(plane: Box, operator: Oper
     eventually(lambda: served(api, METRICS), "the API is there", 30)
     before = api.call("GET", f"{API_SERVICES}/{API_SERVICE}")["spec"]
     flag = f"--custom-metrics=127.0.0.1:{free_port()}"
-    other = aggregation.operator(plane, NAMESPACE, free_port(), tmp_path / "log", flag, lease="y")
+    api.create("namespaces", {"metadata": {"name": "elsewhere"}})
+    other = aggregation.operator(plane, "elsewhere", free_port(), tmp_path / "log", flag, lease="y")
     try:
         told = eventually(lambda: other.events("custom_metrics_not_registered"), f"it says so:\n{other.tail()}", 30)
-        words = f"APIService {API_SERVICE} belongs to {NAMESPACE}/x-api, not to {NAMESPACE}/y-api: left alone"
+        words = f"APIService {API_SERVICE} belongs to {NAMESPACE}/x-api, not to elsewhere/y-api: left alone"
         assert told[-1]["problem"] == words
         assert words in eventually(lambda: other.get("/readyz")[1], "it answers")
+        api.create("inferenceservices", service("elsewhere", "told", autoscaling={"mode": "External"}))
+        eventually(lambda: words in _scaler(api, "told", "elsewhere")[1], f"the service says so:\n{other.tail()}", 30)
     finally:
         other.stop()
     assert api.call("GET", f"{API_SERVICES}/{API_SERVICE}")["spec"] == before

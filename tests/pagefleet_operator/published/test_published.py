@@ -123,3 +123,11 @@ def test_a_foreign_engine_that_tells_no_kv_has_no_such_metric() -> None:
     bare = Sample(load(2, 8).model_copy(update={"blocks_used": None, "blocks_total": None}), at(98).monotonic_s)
     reading = published.of_service(external(), replace(observed, samples={"a": bare}), at(100))
     assert set(reading.values) == {WAITING, IN_FLIGHT}
+
+
+def test_an_api_of_metrics_that_is_refused_is_told_where_somebody_looks_for_the_scaler() -> None:
+    refusal = "APIService v1beta2.custom.metrics.k8s.io belongs to team/adapter, not to n/x-api: left alone"
+    for service in (external(), external(managedFields=[scaled("kubectl", "2026-01-01T00:00:00Z")])):
+        active = condition(build.status(seen(loads={}), 3, of=service, unserved=refusal), "ScalingActive")
+        assert active is not None
+        assert active.message.endswith(f"; the operator's metrics cannot be read: {refusal}")
