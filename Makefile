@@ -114,6 +114,10 @@ test-runtimes: setup ## A real vLLM in pods of the cluster (660 MB to download o
 	@$(RUN) e2e.cluster prepare
 	@$(RUN) pytest e2e/runtimes/vllm_story.py --capture=no
 
+.PHONY: test-stores
+test-stores: setup ## Models of gs:// and az:// from real servers (npm and Go; minutes the first time; no part of test)
+	@$(RUN) pytest tests/pagefleet_fetch/stores/store_tests.py
+
 .PHONY: bench-autoscaler
 bench-autoscaler: setup ## A step of load on a real cluster: how soon ours, and an HPA, answer it (ten minutes)
 	@$(RUN) bench.autoscaler --scaler both --validate --json .state/bench-autoscaler.jsonl

@@ -79,7 +79,9 @@ class Objects:
             return Missing(f"{self._uri}: {words}: check bucket and prefix")
         if isinstance(error, exceptions.PreconditionError):
             return Unavailable(f"{self._uri} changed while it was being fetched; try again")
-        # object_store has no type for a refused listing and for a credential that it looked for in vain
+        # object_store has no type for a listing that is refused or of no bucket, nor for a credential that is nowhere
+        if "404 Not Found" in str(error):
+            return Missing(f"{self._uri}: {words}: check bucket and prefix")
         if any(mark in str(error) for mark in ("403 Forbidden", "401 Unauthorized", "AccessDenied", "169.254.169.254")):
             return self._denied(words)
         return Unavailable(f"{self._uri}: {words}")

@@ -107,6 +107,11 @@ def test_an_empty_prefix_is_said_to_be_missing(environment: dict[str, str], tmp_
         fetch(request(tmp_path / "name", environment, "s3://models/nobody"))
 
 
+def test_a_bucket_that_there_is_not_is_said_to_be_missing_at_once(environment: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(Missing, match=r"s3://none/name: .*check bucket and prefix"):
+        fetch(request(tmp_path / "name", environment, "s3://none/name"))
+
+
 def test_a_wrong_key_is_denied_with_the_names_of_the_keys(environment: dict[str, str], tmp_path: Path) -> None:
     address = environment["AWS_ENDPOINT_URL"]
 
