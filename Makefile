@@ -118,6 +118,11 @@ test-runtimes: setup ## A real vLLM in pods of the cluster (660 MB to download o
 test-stores: setup ## Models of gs:// and az:// from real servers (npm and Go; minutes the first time; no part of test)
 	@$(RUN) pytest tests/pagefleet_fetch/stores/store_tests.py
 
+.PHONY: test-pipeline
+test-pipeline: setup ## Groups of pods under the real controller of LWS (minutes to compile once; no part of test)
+	@$(RUN) e2e.cluster prepare
+	@$(RUN) pytest tests/pagefleet_operator/apiserver/groups_story.py
+
 .PHONY: bench-autoscaler
 bench-autoscaler: setup ## A step of load on a real cluster: how soon ours, and an HPA, answer it (ten minutes)
 	@$(RUN) bench.autoscaler --scaler both --validate --json .state/bench-autoscaler.jsonl

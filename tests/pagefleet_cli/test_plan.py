@@ -67,6 +67,15 @@ def test_the_table_fits_80_columns_and_says_why_not(pagefleet: Shell, service: P
     assert "T4: T4 has compute capability 7.5; runtime pagefleet needs 8.0 or later" in lines
 
 
+def test_a_model_on_several_nodes_is_planned_by_the_fullest_of_its_stages(pagefleet: Shell, service: Path) -> None:
+    engine = "{runtime: vllm, image: v, maxModelLen: 4096, parallelism: {tensor: 2, pipeline: 2}}"
+    service.write_text(service.read_text().replace("{maxModelLen: 32768}", engine))
+    (entry,) = json.loads(pagefleet("plan", service, "--gpu", "H200", "-o", "json").out)
+    assert (entry["gpuCount"], entry["kvBytesPerToken"], entry["perGpu"]["kvBytesPerToken"]) == (4, 131_072, 32_768)
+    words = " ".join(pagefleet("plan", service).out.split())
+    assert "on 2 GPUs a pod, 2 pods a replica" in words
+
+
 def test_a_service_that_fits_nowhere_is_told_by_the_exit_code(pagefleet: Shell, service: Path) -> None:
     assert pagefleet("plan", service, "--gpu", "t4", "--gpu", "L4").code == 1
     assert pagefleet("plan", service, "--gpu", "t4", "--gpu", "H100").code == 0

@@ -57,7 +57,7 @@ def service_name(argument: str) -> str:
 
 
 def ask(api: Reader, place: Place, operator: Reader | None) -> Told:
-    """`operator`: asked directly where given, else the one that the service's Deployment names, through the API server.
+    """`operator`: asked directly where given, else the one that the service's workload names, through the API server.
 
     Raises InputWrong when there is no such service, FactsMissing when the API server gives no answer.
     """
@@ -97,11 +97,10 @@ def _from_operator(api: Reader, place: Place, operator: Reader | None) -> tuple[
 
 def _leader(api: Reader, place: Place) -> tuple[str, Reader, str]:
     """The operator's pod that acts, and the path of the API server's proxy to it."""
-    name = labels.child_name(place.name)
-    deployment = api.get(f"/apis/apps/v1/namespaces/{quote(place.namespace)}/deployments/{quote(name)}")
-    namespace, _, lease = _note(deployment).partition("/")
+    kind, workload = _workload(api, place)
+    namespace, _, lease = _note(workload).partition("/")
     if not lease:
-        raise Refused(0, f"Deployment {name} does not name it; --operator-url asks one directly")
+        raise Refused(0, f"its {kind} does not name it; --operator-url asks one directly")
     found = api.get(f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases/{quote(lease)}")
     pod = str((found.get("spec") or {}).get("holderIdentity") or "")
     if not pod:
@@ -110,6 +109,20 @@ def _leader(api: Reader, place: Place) -> tuple[str, Reader, str]:
     return f"the operator's pod {namespace}/{pod}", api, path
 
 
-def _note(deployment: Any) -> str:
-    notes = (deployment.get("metadata") or {}).get("annotations") or {}
+def _workload(api: Reader, place: Place) -> tuple[str, Any]:
+    """What the service's pods are made by: a Deployment, or of groups a LeaderWorkerSet."""
+    name, groups = quote(labels.child_name(place.name)), quote(labels.group_set_name(place.name))
+    namespace = f"namespaces/{quote(place.namespace)}"
+    try:
+        return "Deployment", api.get(f"/apis/apps/v1/{namespace}/deployments/{name}")
+    except Refused as refused:
+        try:
+            path = f"/apis/leaderworkerset.x-k8s.io/v1/{namespace}/leaderworkersets/{groups}"
+            return "LeaderWorkerSet", api.get(path)
+        except Refused:
+            raise refused from None
+
+
+def _note(workload: Any) -> str:
+    notes = (workload.get("metadata") or {}).get("annotations") or {}
     return str(notes.get(labels.OPERATOR, ""))

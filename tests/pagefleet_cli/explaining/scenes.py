@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pagefleet_api.labels import group_set_name
 from pagefleet_cli.explaining.access import Refused
 from pagefleet_cli.explaining.asking import Place, Told, ask
 from pagefleet_cli.explaining.text import as_text
@@ -14,6 +15,7 @@ WALL = datetime(2026, 1, 1, 12, 0, 10, tzinfo=UTC)
 PLACE = Place("team", "chat")
 SERVICE = "/apis/pagefleet.io/v1alpha1/namespaces/team/inferenceservices/chat"
 DEPLOYMENT = "/apis/apps/v1/namespaces/team/deployments/chat"
+GROUPS = f"/apis/leaderworkerset.x-k8s.io/v1/namespaces/team/leaderworkersets/{group_set_name('chat')}"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/pagefleet-system/leases/pagefleet-operator"
 DECISIONS = "/api/v1/namespaces/pagefleet-system/pods/operator-1:8080/proxy/decisions?namespace=team&name=chat"
 

@@ -49,6 +49,12 @@ def test_without_the_operator_the_status_tells_and_says_why(changed: dict[str, A
     assert words in found.source
 
 
+def test_the_operator_of_groups_is_named_by_their_set() -> None:
+    deployment = scenes.CLUSTER[scenes.DEPLOYMENT]
+    assert told(DEPLOYMENT=None, GROUPS=deployment).explanation is not None
+    assert "its LeaderWorkerSet does not name it" in told(DEPLOYMENT=None, GROUPS={"metadata": {}}).source
+
+
 def test_a_status_of_another_version_is_no_error() -> None:
     assert told(SERVICE={"spec": {}, "status": {"conditions": "no"}}).status.conditions == ()
 

@@ -27,6 +27,8 @@ _PREFIXES = {
     "replicasets": "/apis/apps/v1",
     "jobs": "/apis/batch/v1",
     "poddisruptionbudgets": "/apis/policy/v1",
+    "mutatingwebhookconfigurations": "/apis/admissionregistration.k8s.io/v1",
+    "validatingwebhookconfigurations": "/apis/admissionregistration.k8s.io/v1",
     "leaderworkersets": "/apis/leaderworkerset.x-k8s.io/v1",
     "events": "/apis/events.k8s.io/v1",
     "roles": "/apis/rbac.authorization.k8s.io/v1",

@@ -86,6 +86,16 @@ class OperatorProcess:
         """Writes to the API server so far."""
         return self.metric("pagefleet_api_writes_total")
 
+    def quiet(self, during_s: float = 1.0) -> float:
+        """The number of writes once it has stayed the same for a while."""
+        deadline_s = time.monotonic() + 20
+        while time.monotonic() < deadline_s:
+            before = self.writes()
+            time.sleep(during_s)
+            if self.writes() == before:
+                return before
+        raise AssertionError(f"the operator goes on writing:\n{self.tail()}")
+
     def ready(self) -> "OperatorProcess":
         """Wait until its caches are synced and it leads."""
         eventually(lambda: self.get("/readyz")[0] == 200, f"the operator is ready:\n{self.tail()}", 30)

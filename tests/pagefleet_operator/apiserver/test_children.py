@@ -13,7 +13,7 @@ from tests.pagefleet_operator.apiserver import lws
 from tests.pagefleet_operator.apiserver.api import Api, Json, eventually
 from tests.pagefleet_operator.apiserver.conftest import Start
 from tests.pagefleet_operator.apiserver.fleet import Fleet
-from tests.pagefleet_operator.apiserver.operators import EXAMPLES, ROOT, OperatorProcess, example, service
+from tests.pagefleet_operator.apiserver.operators import EXAMPLES, ROOT, example, service
 from tests.pagefleet_operator.golden.__main__ import rendered
 
 pytestmark = pytest.mark.apiserver
@@ -33,17 +33,6 @@ def _deployment(api: Api, namespace: str, name: str = "s") -> Json:
     found = api.get("deployments", namespace, name)
     assert found is not None
     return found
-
-
-def _quiet(operator: OperatorProcess, during_s: float = 1.0) -> float:
-    """The number of writes once it has stayed the same for a while."""
-    deadline_s = time.monotonic() + 20
-    while time.monotonic() < deadline_s:
-        before = operator.writes()
-        time.sleep(during_s)
-        if operator.writes() == before:
-            return before
-    raise AssertionError(f"the operator goes on writing:\n{operator.tail()}")
 
 
 def test_a_service_gets_its_children_and_becomes_ready(api: Api, namespace: str, start: Start) -> None:
@@ -73,7 +62,7 @@ def test_nothing_is_written_while_nothing_changes_whatever_others_have_put_into_
         pods = {"metadata": notes, "spec": {"containers": [{"name": "proxy", "image": "proxy:1"}]}}
         path = api.path("deployments", namespace, "s")
         api.call("PATCH", path, {"spec": {"template": pods}}, "application/strategic-merge-patch+json")
-        before = _quiet(operator)
+        before = operator.quiet()
         passes = operator.metric("pagefleet_reconcile_seconds_count")
         version = _deployment(api, namespace)["metadata"]["resourceVersion"]
         eventually(lambda: operator.metric("pagefleet_reconcile_seconds_count") >= passes + 5, "five more passes")
@@ -90,7 +79,7 @@ def test_a_restarted_operator_writes_nothing_when_nothing_changed(api: Api, name
     with Fleet(api, namespace):
         api.create("inferenceservices", service(namespace, replicas=2))
         eventually(lambda: _is_ready(api, namespace), "the service is ready")
-        _quiet(first)
+        first.quiet()
         first.stop()
         second = start(resync_s=0.5).ready()
         eventually(lambda: second.metric("pagefleet_reconcile_seconds_count") >= 3, "three passes")
@@ -222,7 +211,7 @@ def test_a_pod_template_with_directives_and_nulls_reaches_the_pods_and_is_writte
         assert "topologySpreadConstraints" not in pod
         assert [volume.get("hostPath", {}).get("path") for volume in pod["volumes"]] == ["/scratch"]
         assert "volumes[tmp].hostPath" in _condition(api, namespace, "Ready")["message"]
-        before = _quiet(operator)
+        before = operator.quiet()
         passes = operator.metric("pagefleet_reconcile_seconds_count")
         eventually(lambda: operator.metric("pagefleet_reconcile_seconds_count") >= passes + 3, "three more passes")
         assert operator.writes() == before
