@@ -1,4 +1,7 @@
-"""A control plane whose aggregator reaches a port of this host; its HorizontalPodAutoscalers look every second."""
+"""A control plane whose aggregator reaches a port of this host; its HorizontalPodAutoscalers look every second.
+
+It knows image volumes, which that of the other tests does not.
+"""
 
 import contextlib
 import os
@@ -19,6 +22,7 @@ _SWAPPED = {
     "--enable-aggregator-routing=true": "--enable-aggregator-routing=false",
     "--horizontal-pod-autoscaler-sync-period=5s": "--horizontal-pod-autoscaler-sync-period=1s",
 }
+_ADDED = {"kube-apiserver": ["--feature-gates=ImageVolume=true"]}
 API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 METRICS = f"/apis/{API_GROUP}/{VERSION}"
 
@@ -29,7 +33,9 @@ def control_plane(folder: Path, first_port: int) -> Iterator[Box]:
     layout = Layout(bridge=None, first_port=first_port)
     box = Box.at(folder, layout)
     commands = control.commands(layout, box.folders, cached_binaries())
-    commands = {name: [_SWAPPED.get(word, word) for word in words] for name, words in commands.items()}
+    commands = {
+        name: [*(_SWAPPED.get(word, word) for word in words), *_ADDED.get(name, ())] for name, words in commands.items()
+    }
     box.folders.root.mkdir(parents=True, exist_ok=True)
     pki.create(layout, box.folders)
     try:

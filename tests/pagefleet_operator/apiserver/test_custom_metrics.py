@@ -171,3 +171,18 @@ def test_an_api_that_belongs_to_another_is_left_alone(plane: Box, operator: Oper
     finally:
         other.stop()
     assert api.call("GET", f"{API_SERVICES}/{API_SERVICE}")["spec"] == before
+
+
+def test_a_model_in_an_image_gets_pods_where_the_server_keeps_its_volume(plane: Box, operator: OperatorProcess) -> None:
+    api = Api(plane.kubeconfig)
+    api.create("inferenceservices", service(NAMESPACE, "mounted", model={"uri": "oci://registry.example/m:1#weights"}))
+
+    def wanted() -> Json:
+        body = api.get("deployments", NAMESPACE, "mounted")
+        return body if body is not None and body["spec"]["replicas"] == 1 else {}
+
+    body = eventually(wanted, f"a pod is wanted:\n{operator.tail()}", 30)
+    volumes = body["spec"]["template"]["spec"]["volumes"]
+    image = {"reference": "registry.example/m:1", "pullPolicy": "IfNotPresent"}
+    assert [volume["image"] for volume in volumes if "image" in volume] == [image]
+    api.delete("inferenceservices", NAMESPACE, "mounted")
