@@ -1,10 +1,23 @@
-"""A run reads only files in which it may select a test."""
+"""A run reads only files in which it may select a test, and looks for no garbage in what stays."""
 
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.selection import may_select
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Modules and tests stay for the whole run; to go through them again and again takes as long as to import them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
