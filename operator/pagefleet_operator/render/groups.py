@@ -43,6 +43,13 @@ def spec(made: Manifest, digest: str, *, replicas: int, max_surge: int | str, ma
     }
 
 
+def selector(service: str) -> Manifest:
+    """Of all pods of a service's groups, but for leaders that drain."""
+    pods = {name: value for name, value in labels.worker(service).items() if name != labels.GROUP_OF}
+    drains = {"key": labels.SERVING, "operator": "NotIn", "values": [labels.SERVING_FALSE]}
+    return {"matchLabels": pods, "matchExpressions": [drains]}
+
+
 def annotations() -> dict[str, str]:
     """Of the LeaderWorkerSet, for its controller."""
     return dict(_AFTER_START)

@@ -102,18 +102,24 @@ def disruption_budget(service: InferenceService, wanted: int) -> Manifest:
     """Evictions take one pod at a time: the next one waits until as many serve as are wanted.
 
     Only serving pods count, so a scale-down that drains for minutes keeps no node from being drained. A pod that is
-    not ready may always be evicted: it serves nobody, and could hold a node for ever.
+    not ready may always be evicted: it serves nobody, and could hold a node for ever. Of groups all pods count, as one
+    that goes takes its group along.
     """
+    stages = service.spec.engine.parallelism.pipeline
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": _metadata(service),
         "spec": {
-            "minAvailable": wanted - 1,
-            "selector": {"matchLabels": {**labels.selector(service.name), labels.SERVING: labels.SERVING_TRUE}},
+            "minAvailable": wanted * stages - 1,
+            "selector": groups.selector(service.name) if service.spec.in_groups else _serving(service.name),
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },
     }
+
+
+def _serving(service: str) -> Manifest:
+    return {"matchLabels": {**labels.selector(service), labels.SERVING: labels.SERVING_TRUE}}
 
 
 def deployment(service: InferenceService, choices: Choices) -> Manifest:

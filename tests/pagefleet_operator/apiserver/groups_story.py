@@ -3,6 +3,7 @@
 Outside of `make test` for the minutes that its build takes: `make test-pipeline`.
 """
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -154,6 +155,39 @@ def test_a_roll_out_reaches_every_pod_and_somebody_serves_all_the_while(
     assert status(api, namespace)["updatedReplicas"] == 2
     api.delete("inferenceservices", namespace, "s")
     eventually(lambda: not fleet.pods() and not lws.sets(api, namespace), "all goes with the service", WAIT_S)
+
+
+def test_without_room_for_another_group_they_are_rolled_one_after_the_other(
+    api: Api, namespace: str, start: Start, fleet: Fleet
+) -> None:
+    fleet.room = 4
+    begin(api, namespace, start, fleet)
+    before = set(uids(fleet).values())
+    api.merge("inferenceservices", namespace, "s", {"spec": {"engine": {"maxNumSeqs": 9}}})
+    watched(
+        lambda: settled(api, namespace, "2/2") and not before & set(uids(fleet).values()),
+        api, namespace, "the roll-out ends",
+    )  # fmt: skip
+
+
+def test_evictions_take_one_pod_at_a_time_whichever_group_it_is_of(
+    api: Api, namespace: str, start: Start, fleet: Fleet
+) -> None:
+    begin(api, namespace, start, fleet)
+    budget = functools.partial(api.get, "poddisruptionbudgets", namespace, "s")
+    eventually(lambda: (budget() or {}).get("status", {}).get("disruptionsAllowed") == 1, "one may go", WAIT_S)
+    assert api.evict(namespace, f"{LEADERS[1]}-1")
+    for pod in (LEADERS[0], f"{LEADERS[0]}-1"):
+        assert not api.evict(namespace, pod), "the other group stays whole"
+
+
+def test_a_group_takes_the_place_of_a_pod_where_there_is_no_room_for_both(
+    api: Api, namespace: str, start: Start, fleet: Fleet
+) -> None:
+    fleet.room = 2
+    begin(api, namespace, start, fleet, replicas=1, engine={**ENGINE, "parallelism": {"tensor": 2, "pipeline": 1}})
+    api.merge("inferenceservices", namespace, "s", {"spec": {"engine": ENGINE}})
+    eventually(lambda: fleet.serving() == [LEADERS[0]] and len(fleet.pods()) == 2, "the group serves", WAIT_S)
 
 
 def test_pods_of_one_node_follow_groups_and_groups_them_while_somebody_serves(
