@@ -49,9 +49,9 @@ def spared(answer: Answer, policy: Policy) -> Answer:
 
 
 def remembered(answer: Answer, memory: Memory, policy: Policy, readings: Readings, now: Now) -> Answer:
-    """Not below what queued before under a like load."""
+    """Not below what a like load outgrew before."""
     least = min(floor(memory, policy, readings, now), memory.desired)
-    return answer.clamp(max(answer.replicas, least), Reason.FEWER_QUEUED, "fewer pods queued under this load before")
+    return answer.clamp(max(answer.replicas, least), Reason.FEWER_QUEUED, "fewer were too few for this load before")
 
 
 def guarded(answer: Answer, policy: Policy, fleet: Fleet, readings: Readings, before: int) -> Answer:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from pagefleet_api.reasons import Reason
 from pagefleet_operator.autoscaling import clamps, explain, latency, rates, trend
 from pagefleet_operator.autoscaling.clamps import Answer
-from pagefleet_operator.autoscaling.overruns import descend, learn
+from pagefleet_operator.autoscaling.overruns import descend, doubt, learn
 from pagefleet_operator.autoscaling.policy import Policy
 from pagefleet_operator.autoscaling.proposals import Proposal, fewest, propose, propose_latency
 from pagefleet_operator.autoscaling.readings import Readings, read
@@ -30,9 +30,9 @@ class _Steps(NamedTuple):
 def decide(policy: Policy, fleet: Fleet, memory: Memory | None, now: Now) -> Outcome:
     """Replicas for `fleet`, and why. Keep `outcome.memory` for the next call; None after a restart.
 
-    Order: raw answer with tolerance and pending guard, look-ahead, spare pods, not below what queued before, no way
-    down in a roll-out or on missing metrics, stabilisation, rates, schedules, bounds, room in the cluster. Without a
-    single fresh sample the number stays as it is.
+    Order: raw answer with tolerance and pending guard, look-ahead, spare pods, not below what was too few before, no
+    way down in a roll-out or on missing metrics, stabilisation, rates, schedules, bounds, room in the cluster.
+    Without a single fresh sample the number stays as it is.
     """
     memory = memory or _seed(policy, fleet, now)
     readings = read(fleet, policy)
@@ -80,6 +80,8 @@ def _kept(
         answers=remember(memory, answer, policy, now.monotonic_s),
         began_s=memory.began_s,
         descent=descend(memory, readings, desired, now),
+        rise_s=now.monotonic_s if desired > memory.desired else memory.rise_s,
+        doubt=doubt(memory, policy, fleet, readings, desired, now),
         overrun=learn(memory, policy, fleet, readings, proposals, desired, now),
         held_back_s=held_back_s(memory, answer, calm, desired, now.monotonic_s),
         changes=rates.remember(memory, desired, policy, now.monotonic_s),

@@ -1,22 +1,31 @@
-"""Fewer pods that queued under this load before would queue again: the way down stops above them.
+"""Fewer pods that this load outgrew before would be outgrown again: the way down stops above them.
 
 Seats alone do not tell how few pods do: requests spread unevenly, so a queue can grow while seats are free
-elsewhere; and fewer pods compute more slowly, so that what is in flight on many may be more than few can compute,
-seats or not. Without this memory a constant load would move the number down and up for ever.
+elsewhere; and fewer pods compute more slowly, so that what is in flight and in KV on many may be more than few can
+compute or keep. Without this memory a constant load would move the number down and up for ever.
 
 A queue soon after a way down is that way's doing: the load that it is proof of is the one before it, not the one that
 has piled up since. As every such attempt makes requests wait, the next one goes only half as far.
+
+Other metrics may rise after a way down because there is more load. That is in doubt until the pods that were added are
+ready: when the load is then again what it was before the number went up, it was the same load on too few.
 """
 
 from pagefleet_api.scaling import MetricType
 from pagefleet_operator.autoscaling.policy import TOLERANCE, Policy
 from pagefleet_operator.autoscaling.proposals import Proposal
 from pagefleet_operator.autoscaling.readings import Readings
-from pagefleet_operator.autoscaling.values import Descent, Fleet, Memory, Overrun
+from pagefleet_operator.autoscaling.values import Descent, Doubt, Fleet, Memory, Overrun
 from pagefleet_operator.observed import Now
 
 DESCENT_S = 180.0
 """A queue within so long after the number went down counts as caused by that."""
+SETTLING_S = 900.0
+"""What has piled up on too few pods is computed by then; a load that stays longer is more load."""
+PATIENT_S = 60.0
+"""Who has the number follow the load within less time than this window asks for its swings."""
+ALIKE = 0.75
+"""Share of a load that is like it: what comes in at one rate is less in flight on more pods, which are quicker."""
 PROOF_S = 3600.0
 """Requests change their nature: an older proof says nothing about today's."""
 
@@ -26,7 +35,7 @@ def floor(memory: Memory, policy: Policy, readings: Readings, now: Now) -> int:
     proof = memory.overrun
     if proof is None or proof.policy != policy or now.monotonic_s - proof.when_s >= PROOF_S:
         return 0
-    alike = readings.in_flight.known >= (1 - TOLERANCE) * proof.in_flight
+    alike = readings.in_flight.known >= ALIKE * proof.in_flight
     return proof.pods + 1 if alike else 0
 
 
@@ -39,19 +48,20 @@ def learn(
     desired: int,
     now: Now,
 ) -> Overrun | None:
-    """The proof to keep: a new one when the queue of ready pods raised the number, else the one there is."""
+    """The proof to keep: a new one when the queue of ready pods raised the number, or when what raised it is gone
+    now that there are more; else the one there is.
+    """
     queued = any(
         proposal.type is MetricType.WAITING_REQUESTS
         and (proposal.replicas or 0) + policy.spare_replicas > memory.desired
         for proposal in proposals
     )
     if desired <= memory.desired or not queued:
-        return memory.overrun
+        return _settled(memory, policy, readings, now) or memory.overrun
     failed, load, descent = min(memory.desired, fleet.ready), readings.in_flight.known, _recent(memory, now)
     if descent is None or descent.pods <= failed:
         return Overrun(failed, load, now.monotonic_s, policy)
-    halfway = failed + (descent.pods - failed) // 2
-    return Overrun(max(failed, halfway - 1), min(load, descent.in_flight), now.monotonic_s, policy)
+    return Overrun(_halfway(failed, descent), min(load, descent.in_flight), now.monotonic_s, policy)
 
 
 def descend(memory: Memory, readings: Readings, desired: int, now: Now) -> Descent | None:
@@ -62,6 +72,41 @@ def descend(memory: Memory, readings: Readings, desired: int, now: Now) -> Desce
     if begun is None:
         return Descent(memory.desired, readings.in_flight.known, now.monotonic_s)
     return begun._replace(when_s=now.monotonic_s)
+
+
+def doubt(memory: Memory, policy: Policy, fleet: Fleet, readings: Readings, desired: int, now: Now) -> Doubt | None:
+    """What a way up after a way down leaves open, until it is settled or has lasted too long."""
+    if desired > memory.desired:
+        return memory.doubt or _doubted(memory, policy, now)
+    known = memory.doubt
+    if known is None or _settled(memory, policy, readings, now) is not None:
+        return None
+    if known.ready_s is None:
+        if desired < memory.desired:
+            return None  # the load went before there were more
+        return known._replace(ready_s=now.monotonic_s) if fleet.ready >= desired else known
+    return known if now.monotonic_s - known.ready_s < SETTLING_S else None
+
+
+def _doubted(memory: Memory, policy: Policy, now: Now) -> Doubt | None:
+    descent = memory.descent
+    if descent is None or policy.down.window_s < PATIENT_S or now.monotonic_s - descent.when_s >= PROOF_S:
+        return None
+    if memory.rise_s is not None and memory.rise_s > descent.when_s:
+        return None
+    return Doubt(memory.desired, descent.in_flight, None)
+
+
+def _settled(memory: Memory, policy: Policy, readings: Readings, now: Now) -> Overrun | None:
+    """Proof by a load that is what it was before the number went up, now that there are more pods."""
+    known, load = memory.doubt, readings.in_flight
+    if known is None or known.ready_s is None or load.missing or (1 - TOLERANCE) * load.known > known.in_flight:
+        return None
+    return Overrun(known.pods, known.in_flight, now.monotonic_s, policy)
+
+
+def _halfway(failed: int, descent: Descent) -> int:
+    return max(failed, failed + (descent.pods - failed) // 2 - 1)
 
 
 def _recent(memory: Memory, now: Now) -> Descent | None:

@@ -97,8 +97,19 @@ class Descent(NamedTuple):
     """Monotonic seconds."""
 
 
+class Doubt(NamedTuple):
+    """The number went up again after it had gone down: was it more load, or were they too few for the same?"""
+
+    pods: int
+    """Too few if it was the same load."""
+    in_flight: float
+    """When the number had gone down."""
+    ready_s: float | None
+    """Monotonic seconds since when the pods that were added are ready; None while they are not."""
+
+
 class Overrun(NamedTuple):
-    """Proof that so many pods did not hold a load: they queued, and the queue raised the number."""
+    """Proof that so many pods did not hold a load."""
 
     pods: int
     in_flight: float
@@ -147,6 +158,9 @@ class Memory:
     """Monotonic seconds of the first decision: before that no pod was asked."""
     descent: Descent | None = None
     """The latest; those that follow one another closely are one."""
+    rise_s: float | None = None
+    """Monotonic seconds at which the number last went up."""
+    doubt: Doubt | None = None
     overrun: Overrun | None = None
     held_back_s: float | None = None
     """Monotonic seconds at which a window last held an answer back; None since the number changed."""

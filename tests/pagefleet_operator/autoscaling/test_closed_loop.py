@@ -49,16 +49,34 @@ def test_a_restarted_operator_takes_nothing_down_within_its_window() -> None:
 @given(
     clients=st.integers(1, 60),
     seats=st.sampled_from([1, 2, 4, 8, 16, 32]),
-    target=st.sampled_from([1.0, 2.0, 4.0, 16.0]),
+    target=st.sampled_from([None, 1.0, 2.0, 4.0, 16.0]),
     kv_target=st.sampled_from([None, 0.5, 0.75, 0.9]),
+    kv_demand_target=st.sampled_from([None, 0.85]),
+    in_flight_share=st.sampled_from([None, 0.5, 1.0]),
     service_s=st.sampled_from([1.0, 4.0, 15.0]),
     cold_start_s=st.sampled_from([0.0, 10.0, 60.0]),
     seed=st.integers(0, 1000),
 )
 def test_under_constant_load_a_number_that_was_too_small_does_not_come_back(
-    clients: int, seats: int, target: float, kv_target: float | None, service_s: float, cold_start_s: float, seed: int
+    clients: int,
+    seats: int,
+    target: float | None,
+    kv_target: float | None,
+    kv_demand_target: float | None,
+    in_flight_share: float | None,
+    service_s: float,
+    cold_start_s: float,
+    seed: int,
 ) -> None:
-    policy = replace(STORY, max_replicas=12, max_num_seqs=seats, waiting_target=target, kv_target=kv_target)
+    policy = replace(
+        STORY,
+        max_replicas=12,
+        max_num_seqs=seats,
+        waiting_target=target,
+        kv_target=kv_target,
+        kv_demand_target=kv_demand_target,
+        in_flight_target=None if in_flight_share is None else in_flight_share * seats,
+    )
     world = World(policy, clients, service_s, cold_start_s, seed)
     world.run(300)
     numbers = world.numbers(120)

@@ -298,7 +298,7 @@ def test_a_load_that_fewer_pods_queued_under_keeps_its_number_for_an_hour() -> N
     same = fleet(ready(0, 7), ready(0, 7), ready(0, 0))
     held = decide_values(DEFAULTS, same, replace(raised.memory, desired=4, answers=()), at(3599))
     assert held.desired == 3
-    assert held.decision.clamps == ("FewerQueued: 2 → 3, fewer pods queued under this load before",)
+    assert held.decision.clamps == ("FewerQueued: 2 → 3, fewer were too few for this load before",)
     assert decide_values(DEFAULTS, same, replace(raised.memory, answers=()), at(3600)).desired == 2
     less = fleet(ready(0, 7), ready(), ready())
     assert decide_values(DEFAULTS, less, replace(raised.memory, answers=()), at(10)).desired == 1
