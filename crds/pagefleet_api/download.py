@@ -51,8 +51,8 @@ class DownloadFailure(BaseModel):
     @classmethod
     def parse(cls, printed: str) -> Self | None:
         """From all that was printed; None where the last line is no such failure."""
-        lines = printed.strip().splitlines()
+        lines = printed.strip().split("\n")  # not at what else ends a line in Unicode: an error may hold it
         try:
-            return cls.model_validate_json(lines[-1]) if lines else None
+            return cls.model_validate_json(lines[-1])
         except ValidationError:
             return None

@@ -1,7 +1,7 @@
 """Why there is no model, from the fetcher to who started it."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pagefleet_api.download import LONGEST_WAIT_S, DownloadFailure
@@ -12,6 +12,7 @@ failures = st.builds(
 
 
 @given(failures)
+@example(DownloadFailure(error="\x85\u2028"))
 def test_what_is_printed_last_is_read_back(failure: DownloadFailure) -> None:
     assert DownloadFailure.parse(f'{{"event": "fetch_failed"}}\n{failure.line()}\n') == failure
 
