@@ -89,8 +89,7 @@ def _loaded(file: str, text: str) -> Iterator[Any]:
     """
     loader, nodes = yaml.SafeLoader(text), 0
     try:
-        while loader.check_node():
-            node = loader.get_node()
+        while loader.check_node() and (node := loader.get_node()) is not None:
             nodes += _expanded(file, node, {})
             if nodes > _MOST_NODES:
                 words = f"its aliases stand for more than {_MOST_NODES:,} values; write out what is meant"

@@ -22,7 +22,7 @@ EXAMPLES = [
     if body["kind"] == "InferenceService"
 ]
 FACTS = ModelFacts.read(configs.LLAMA_8B)
-odd = st.sampled_from(
+odd: st.SearchStrategy[Any] = st.sampled_from(
     [None, True, 0, -1, 1, 2**31, 2**63, 10**30, 0.5, -0.0, 1e308, float("inf"), float("nan"), "", "0", "-1", "1e99",
      "9E", "1.5Gi", "10%", "100%", "\x00", "a" * 300, "\ud7ff", "../..", "pkg://", "file:///", [], {}, [[]],
      [{}], {"a": 1}]
