@@ -5,8 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.selection import may_select
+
+
+def pytest_configure() -> None:
+    """A slow moment of the machine is no failure of a property."""
+    settings.register_profile("patient", deadline=None)
+    settings.load_profile("patient")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -32,7 +32,7 @@ def rendered(example: Path) -> dict[str, str]:
         max_unavailable=0,
         owner=Owner("pagefleet-system", "pagefleet-operator"),
     )
-    cached = service.spec.model.cache.pvc is not None
+    cached = service.spec.model.cache.pvc is not None and service.spec.model.cache.prefetch
     jobs = [render.fetch_job(service, [service], FETCH_IMAGE, ())] if cached else []
     return {
         f"{manifest['kind'].lower()}.yaml": yaml.safe_dump(manifest, sort_keys=False, width=100)

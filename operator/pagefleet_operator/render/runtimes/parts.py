@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from pagefleet_api import labels, quantity
@@ -11,6 +12,7 @@ from pagefleet_api.service import Engine, InferenceService, Spec
 from pagefleet_operator.render.drain import LAG_S, Leaving, leaving
 
 Part = dict[str, Any]
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 _START_LIMIT_S = 1800
 LEADER_ADDRESS, WORKER_INDEX = "LWS_LEADER_ADDRESS", "LWS_WORKER_INDEX"
@@ -79,6 +81,30 @@ def foreign_variables(**more: str) -> list[Part]:
     in the pod already, is asked of nobody outside.
     """
     return variables(HOME="/tmp", USER="pagefleet", HF_HUB_OFFLINE="1", **more)
+
+
+def foreign_parts(
+    service: InferenceService,
+    runtime: Runtime,
+    args: Sequence[str],
+    *,
+    command: Sequence[str] = (),
+    environment: Mapping[str, str] = NOTHING,
+    leaves: Leaving | None = None,
+) -> EngineParts:
+    """What engines of others have in common: one port, one health path, the user's further arguments last.
+
+    environment: beside what every such image needs. leaves: None for one that finishes its answers after SIGTERM.
+    """
+    return EngineParts(
+        command=command,
+        args=[*args, *service.spec.engine.extra_args],
+        ports=[port(labels.PORT_NAME, labels.ENGINE_PORT)],
+        env=foreign_variables(**environment),
+        probes=foreign_probes(TRAITS[runtime].health_path),
+        leaving=leaves or leaving(service.spec.drain, serves_through_lag=False),
+        pod_labels=foreign_labels(runtime),
+    )
 
 
 def flags(*pairs: tuple[str, object]) -> list[str]:

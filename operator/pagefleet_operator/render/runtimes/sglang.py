@@ -1,10 +1,9 @@
 """SGLang: SIGTERM lets it finish its answers, without a limit of its own; /health is 503 meanwhile."""
 
 from pagefleet_api import labels
-from pagefleet_api.runtimes import TRAITS, Runtime
+from pagefleet_api.runtimes import Runtime
 from pagefleet_api.service import InferenceService
 from pagefleet_operator.render import chat_template
-from pagefleet_operator.render.drain import leaving
 from pagefleet_operator.render.model import ModelPlace
 from pagefleet_operator.render.runtimes.parts import (
     LEADER_ADDRESS,
@@ -12,13 +11,10 @@ from pagefleet_operator.render.runtimes.parts import (
     EngineParts,
     chosen,
     flags,
-    foreign_labels,
-    foreign_probes,
-    foreign_variables,
+    foreign_parts,
     given,
     in_group,
     pipeline,
-    port,
     share,
     tensor,
 )
@@ -29,20 +25,9 @@ _KV_DTYPE = {"fp8": "fp8_e4m3"}
 
 def parts(service: InferenceService, model: ModelPlace) -> EngineParts:
     """What SGLang brings into the pod."""
-    return EngineParts(
-        command=["python3", "-m", "sglang.launch_server"],
-        args=[
-            *flags(("--model-path", model.path or model.uri), ("--host", "0.0.0.0"), ("--port", labels.ENGINE_PORT)),
-            "--enable-metrics",
-            *_flags(service),
-            *service.spec.engine.extra_args,
-        ],
-        ports=[port(labels.PORT_NAME, labels.ENGINE_PORT)],
-        env=foreign_variables(),
-        probes=foreign_probes(TRAITS[Runtime.SGLANG].health_path),
-        leaving=leaving(service.spec.drain, serves_through_lag=False),
-        pod_labels=foreign_labels(Runtime.SGLANG),
-    )
+    place = flags(("--model-path", model.path or model.uri), ("--host", "0.0.0.0"), ("--port", labels.ENGINE_PORT))
+    args = [*place, "--enable-metrics", *_flags(service)]
+    return foreign_parts(service, Runtime.SGLANG, args, command=["python3", "-m", "sglang.launch_server"])
 
 
 def _flags(service: InferenceService) -> list[str]:

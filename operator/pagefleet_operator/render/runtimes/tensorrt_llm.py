@@ -6,10 +6,11 @@ nothing runs.
 """
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from pagefleet_api import labels
-from pagefleet_api.runtimes import TRAITS, Runtime
+from pagefleet_api.runtimes import Runtime
 from pagefleet_api.service import Engine, InferenceService
 from pagefleet_operator.render import chat_template
 from pagefleet_operator.render.model import ModelPlace
@@ -17,12 +18,9 @@ from pagefleet_operator.render.runtimes.parts import (
     EngineParts,
     chosen,
     flags,
-    foreign_labels,
-    foreign_probes,
-    foreign_variables,
+    foreign_parts,
     given,
     leaving_when_idle,
-    port,
     tensor,
 )
 
@@ -34,23 +32,13 @@ _FREE_SHARE = 0.9
 
 def parts(service: InferenceService, model: ModelPlace) -> EngineParts:
     """What TensorRT-LLM brings into the pod."""
-    return EngineParts(
-        command=["trtllm-serve", "serve"],
-        args=[model.path or model.uri, *_flags(service), *service.spec.engine.extra_args],
-        ports=[port(labels.PORT_NAME, labels.ENGINE_PORT)],
-        env=foreign_variables(),
-        probes=foreign_probes(TRAITS[Runtime.TENSORRT_LLM].health_path),
-        leaving=leaving_when_idle(service, Runtime.TENSORRT_LLM),
-        pod_labels=foreign_labels(Runtime.TENSORRT_LLM),
+    args, leaves = [model.path or model.uri, *_flags(service)], leaving_when_idle(service, Runtime.TENSORRT_LLM)
+    plain = foreign_parts(service, Runtime.TENSORRT_LLM, args, command=["trtllm-serve", "serve"], leaves=leaves)
+    file = {"path": _FILE, "fieldRef": {"fieldPath": f"metadata.annotations['{_OPTIONS}']"}}
+    return replace(
+        plain,
         annotations={_OPTIONS: json.dumps(_options(service.spec.engine))},
-        volumes=[
-            {
-                "name": _VOLUME,
-                "downwardAPI": {
-                    "items": [{"path": _FILE, "fieldRef": {"fieldPath": f"metadata.annotations['{_OPTIONS}']"}}]
-                },
-            }
-        ],
+        volumes=[{"name": _VOLUME, "downwardAPI": {"items": [file]}}],
         mounts=[{"name": _VOLUME, "mountPath": _FOLDER, "readOnly": True}],
     )
 

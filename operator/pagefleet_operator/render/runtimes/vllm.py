@@ -4,12 +4,13 @@ Without that flag it leaves open streams hanging until the client gives up. Whil
 requests get 500: so it is taken out of the Service first, and its SIGTERM waits until endpoints have followed.
 """
 
+from dataclasses import replace
+
 from pagefleet_api import labels, quantity
 from pagefleet_api.gpus import Device
-from pagefleet_api.runtimes import TRAITS, Runtime
+from pagefleet_api.runtimes import Runtime
 from pagefleet_api.service import Engine, InferenceService
 from pagefleet_operator.render import chat_template
-from pagefleet_operator.render.drain import leaving
 from pagefleet_operator.render.model import ModelPlace
 from pagefleet_operator.render.runtimes.parts import (
     LEADER_ADDRESS,
@@ -17,13 +18,10 @@ from pagefleet_operator.render.runtimes.parts import (
     EngineParts,
     chosen,
     flags,
-    foreign_labels,
-    foreign_probes,
-    foreign_variables,
+    foreign_parts,
     given,
     in_group,
     pipeline,
-    port,
     share,
     tensor,
 )
@@ -34,19 +32,11 @@ _ON_CPU = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 
 def parts(service: InferenceService, model: ModelPlace) -> EngineParts:
     """What vLLM brings into the pod."""
-    spec, engine = service.spec, service.spec.engine
-    on_cpu = engine.device is Device.CPU
-    args = [model.path or model.uri, *_flags(service), *engine.extra_args]
-    return EngineParts(
-        command=["vllm", "serve"],
-        args=args,
-        worker_args=[*args, "--headless"],
-        ports=[port(labels.PORT_NAME, labels.ENGINE_PORT)],
-        env=foreign_variables(VLLM_NO_USAGE_STATS="1", **(_ON_CPU if on_cpu else {})),
-        probes=foreign_probes(TRAITS[Runtime.VLLM].health_path),
-        leaving=leaving(spec.drain, serves_through_lag=False),
-        pod_labels=foreign_labels(Runtime.VLLM),
-    )
+    on_cpu = service.spec.engine.device is Device.CPU
+    args = [model.path or model.uri, *_flags(service)]
+    environment = {"VLLM_NO_USAGE_STATS": "1", **(_ON_CPU if on_cpu else {})}
+    leader = foreign_parts(service, Runtime.VLLM, args, command=["vllm", "serve"], environment=environment)
+    return replace(leader, worker_args=[*leader.args, "--headless"])
 
 
 def _flags(service: InferenceService) -> list[str]:
