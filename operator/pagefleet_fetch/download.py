@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pagefleet_fetch.errors import Corrupt, FetchError, NoSpace, TooSlow, Unavailable
+from pagefleet_fetch.errors import Corrupt, FetchError, NoSpace, TooSlow, Unavailable, Unusable
 from pagefleet_fetch.folder import Folder, KeptFile
 from pagefleet_fetch.listing import RemoteFile
 from pagefleet_fetch.pace import Floor, Pace
@@ -113,9 +113,18 @@ class Downloads:
             digests = self._append(file, digests)
         sha256 = digests.verified(file.path)
         if file.path.endswith(".safetensors"):
-            check_safetensors(part, file.path)
+            self._check(file, part)
         with self._keeping:
             return self._folder.keep(file, sha256)
+
+    def _check(self, file: RemoteFile, part: Path) -> None:
+        """Without a checksum nobody can say whether the source broke it or the way here: the next fetch asks anew."""
+        try:
+            check_safetensors(part, file.path)
+        except Unusable:
+            if file.checksum is None:
+                part.unlink(missing_ok=True)
+            raise
 
     def _append(self, file: RemoteFile, digests: Digests) -> Digests:
         with self._source.read(file, digests.size_bytes) as stream:

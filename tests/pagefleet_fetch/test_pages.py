@@ -29,6 +29,17 @@ def test_one_weights_file_needs_no_index(tmp_path: Path) -> None:
     assert contents(tmp_path / "name") == whole
 
 
+def test_a_header_that_makes_no_sense_is_asked_for_anew_where_no_checksum_tells_who_broke_it(tmp_path: Path) -> None:
+    whole = {"config.json": b"{}", "model.safetensors": safetensors(10)}
+    with serving(Served(whole, faults={"model.safetensors": [Fault(flip_first_byte=True)]})) as served:
+        request = Request(uri=f"{served.address}/", into=tmp_path / "name", patience=QUICK)
+        with pytest.raises(Unusable, match=r"model\.safetensors"):
+            fetch(request)
+        fetch(request)
+        assert served.offsets("model.safetensors") == [0, 0]
+    assert contents(tmp_path / "name") == whole
+
+
 def test_a_file_is_resumed_by_its_etag(tmp_path: Path) -> None:
     with serving(Served({"small.gguf": b"GGUF" * 1000}, faults={"small.gguf": [Fault(cut_after=1000)]})) as served:
         fetch(Request(uri=f"{served.address}/small.gguf?download=true", into=tmp_path / "small", patience=QUICK))
