@@ -15,6 +15,8 @@ from e2e.prometheus import Prometheus
 from e2e.sites import BoxSite, state_folder
 
 SCRAPE_INTERVAL_S = 1
+NODE_CACHE = {"enabled": True, "path": "/run/pagefleet/models"}
+"""On a disk of the nodes' own: whatever else they have is the machine's, which they share."""
 LOGS = state_folder() / "e2e-logs"
 _failed = pytest.StashKey[bool]()
 
@@ -50,7 +52,7 @@ def _bring_up(site: BoxSite) -> None:
     try:
         names = site.bring_up(progress)
         with progress.step("Helm installs the chart"):
-            release.install(site, names)
+            release.install(site, names, more={"nodeCache": NODE_CACHE})
     except ToolFailed as error:
         kept = LOGS / "cluster"
         if site.box.folders.log.is_dir():

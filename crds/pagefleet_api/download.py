@@ -10,6 +10,8 @@ from pydantic.alias_generators import to_camel
 PATH = "/progress"
 LONGEST_WAIT_S = 86400.0
 """What a server asks for beyond it counts as this."""
+HELD = "/held"
+"""Beside it, of a model that stays held on a node: 200 while it is whole, 404 before."""
 Size = Annotated[int, Field(ge=0, le=2**60)]
 
 

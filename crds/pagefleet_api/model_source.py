@@ -29,8 +29,8 @@ _SECRET: _CHECKED = (
 )
 _CACHE: _CHECKED = (
     f"!has(self.cache) || !has(self.cache.mode) || self.cache.mode == 'None' || {_DOWNLOADED}",
-    "model.cache.mode: PVC is for models that are downloaded (hf, s3, gs, az, http, https); leave model.cache out: "
-    "other schemes have the model at hand",
+    "model.cache.mode: Node and PVC are for models that are downloaded (hf, s3, gs, az, http, https); leave "
+    "model.cache out: other schemes have the model at hand",
 )
 _PREFETCH: _CHECKED = (
     "!has(self.prefetch) || self.prefetch || (has(self.mode) && self.mode == 'PVC' && !has(self.limit))",
@@ -40,7 +40,7 @@ _PREFETCH: _CHECKED = (
 _CLAIM: _CHECKED = (
     "(has(self.mode) && self.mode == 'PVC') == has(self.pvc) && (!has(self.limit) || has(self.pvc))",
     "model.cache.mode: PVC takes model.cache.pvc, the name of a PersistentVolumeClaim, and maybe model.cache.limit; "
-    "mode None takes neither",
+    "modes None and Node take neither",
 )
 
 
@@ -53,6 +53,7 @@ class CacheMode(StrEnum):
     """Where a downloaded model is kept."""
 
     NONE = "None"
+    NODE = "Node"
     PVC = "PVC"
 
 
@@ -62,9 +63,11 @@ class ModelCache(Model):
     model_config = ConfigDict(json_schema_extra=rules(_CLAIM, _PREFETCH))
     mode: CacheMode = Field(
         CacheMode.NONE,
-        description="None: each pod downloads the model into its own storage. PVC: a Job downloads it once onto a "
-        "PersistentVolumeClaim before any pod starts, and pods of every service here with that model and claim mount "
-        "it. Default: None.",
+        description="None: each pod downloads the model into its own storage. Node: each node that its pods may go to "
+        "gets it once before any pod starts, for all services with that model, or with secretRef for those of the "
+        "namespace with the same one; the operator needs the chart value nodeCache.enabled. PVC: a Job downloads it "
+        "once onto a PersistentVolumeClaim before any pod starts, and pods of every service here with that model and "
+        "claim mount it. Default: None.",
     )
     pvc: ObjectName | None = Field(
         None,

@@ -26,8 +26,6 @@ from pagefleet_api.schema import (
     rules,
 )
 
-_MOST_SHOWN = 200
-
 
 class InvalidService(ValueError):
     """An object that is not a usable InferenceService; the text names each field and what it takes."""
@@ -188,15 +186,6 @@ def _scaled_by(meta: Mapping[str, Any]) -> str | None:
     return newest.get("manager")
 
 
-def _shown(value: object) -> str:
-    """As it was written, and of what is long its beginning."""
-    try:
-        text = repr(value)
-    except ValueError:  # Python writes out no number of thousands of digits
-        return "a number of thousands of digits"
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
-
-
 def describe(error: ValidationError, root: str) -> str:
     """One line for each problem: the field's path, what is wrong, and the value that was given."""
     lines = []
@@ -207,7 +196,7 @@ def describe(error: ValidationError, root: str) -> str:
             continue  # it was counted without the items that the other lines are about
         path = root + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"])
         told = problem["type"] == "missing" or isinstance(problem["input"], dict)  # of several fields: the words do
-        given = "" if told else f" (given: {_shown(problem['input'])})"
+        given = "" if told else f" (given: {problem['input']!r})"
         words = problem["msg"].removeprefix("Value error, ").replace("Tuple should", "the list should")
         lines.append(f"{path}: {words.replace(' after validation', '')}{given}")
     return "\n".join(lines)

@@ -4,7 +4,6 @@ Exit codes: 0 answered; 1 answered, and the answer is no; others in `errors`.
 """
 
 import errno
-import io
 import os
 import sys
 from importlib import metadata
@@ -47,21 +46,9 @@ app.command("explain", help=explain.HELP)(explain.explain)
 app.command("simulate", help=simulate.HELP)(simulate.simulate)
 
 
-def _open_what_is_closed() -> None:
-    """Who runs programs without standard input or error finds nothing there; without output no answer can be given."""
-    if sys.stdin is None:
-        sys.stdin = io.StringIO()
-    if sys.stderr is None:
-        sys.stderr = io.StringIO()
-    if sys.stdout is None:
-        sys.stdout = sys.stderr
-        raise CommandFailed("standard output is closed; the answer has nowhere to go")
-
-
 def main() -> None:
     """Run the command that the arguments name; what goes wrong is told in lines on standard error."""
     try:
-        _open_what_is_closed()
         app()
     except CommandFailed as error:
         sys.stderr.write(f"{error}\n")

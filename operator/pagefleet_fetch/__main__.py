@@ -20,7 +20,10 @@ _CHATTY = ("httpx", "httpx2", "huggingface_hub")
 
 def main(argv: Sequence[str]) -> int:
     """Fetch once; the exit status. What a person must know is the last line on standard error."""
-    options = _parser().parse_args(argv)
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.hold and options.tell is None:
+        parser.error("--hold says at the address of --tell that the model is there: give --tell [HOST]:PORT")
     _configure_logs()
     # A process that is number 1 of its container is not ended by SIGTERM unless it says so; all is on the disk.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(_TERMINATED))
@@ -46,8 +49,8 @@ def main(argv: Sequence[str]) -> int:
     )
     try:
         with telling(board, options.tell):
-            if options.hold is not None:
-                fetch_and_hold(request, Path(options.hold))
+            if options.hold:
+                fetch_and_hold(request, board)
             record = fetch(request)
     except FetchError as error:
         busy, after_s = isinstance(error, Unavailable | TooSlow), getattr(error, "after_s", None)
@@ -101,9 +104,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     result.add_argument(
         "--hold",
-        metavar="FILE",
-        help="stay until SIGTERM: make FILE once the model is there, keep others from removing it, end when it is not "
-        "whole any more",
+        action="store_true",
+        help="stay until SIGTERM: answer GET /held at --tell once the model is there, keep others from removing it, "
+        "end when it is not whole any more",
     )
     result.add_argument("--error-file", metavar="FILE", help="also write the failure there, for the kubelet to tell")
     result.add_argument(

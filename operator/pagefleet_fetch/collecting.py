@@ -53,7 +53,8 @@ def make_room(cache: Path, needed_bytes: int, limit: Limit, own: str, now_s: flo
     if spare < 0:
         raise NoSpace(
             f"{needed_bytes} bytes do not fit into the cache {cache}: its limit is {limit.size_bytes} bytes and models "
-            f"in use have {sum(model.size_bytes for model in models if model not in going)}; raise model.cache.limit"
+            f"in use have {sum(model.size_bytes for model in models if model not in going)}; raise that limit: "
+            "model.cache.limit of a claim, the chart's nodeCache.limit of nodes"
         )
     kept = [model for model in going if not _removed(model)]
     if kept:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
-from pagefleet_api.download import PATH, DownloadProgress
+from pagefleet_api.download import HELD, PATH, DownloadProgress
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,9 @@ class Address(NamedTuple):
 
 
 class Board:
-    """What is told: nothing before `show`."""
+    """What is told: nothing before `show`. held: the model is there, and stays."""
+
+    held = False
 
     def __init__(self) -> None:
         self._read: Callable[[], DownloadProgress] | None = None
@@ -40,9 +42,13 @@ class Board:
         """Tell what `read` gives from now on."""
         self._read = read
 
-    def text(self) -> bytes | None:
-        """As JSON; None when there is nothing to tell yet."""
-        return None if self._read is None else self._read().model_dump_json(by_alias=True).encode()
+    def text(self, path: str) -> bytes | None:
+        """What a path is answered with; None where there is nothing to tell, or not yet."""
+        if path == HELD:
+            return b"{}" if self.held else None
+        if path != PATH or self._read is None:
+            return None
+        return self._read().model_dump_json(by_alias=True).encode()
 
 
 @contextlib.contextmanager
@@ -88,7 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Whoever asks every few seconds is no news."""
 
     def do_GET(self) -> None:
-        body = self.board.text() if self.path == PATH else None
+        body = self.board.text(self.path)
         self.send_response(404 if body is None else 200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body or b"")))

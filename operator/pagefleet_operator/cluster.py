@@ -30,6 +30,7 @@ from pagefleet_operator.kinds import (
     EVENT,
     INFERENCE_SERVICE,
     LEASE,
+    NODE,
     POD,
     Kind,
 )
@@ -97,10 +98,10 @@ class Cluster:
         recent_s = self._settings.timings.live_loop_s
         return self._answered_s is not None and time.monotonic() - self._answered_s < recent_s
 
-    async def apply(self, manifest: Mapping[str, Any]) -> Body:
-        """Server-side apply of a child, taking over the fields that it names."""
-        kind, meta = CHILDREN[manifest["kind"]], manifest["metadata"]
-        path = kind.path(meta["namespace"], meta["name"])
+    async def apply(self, manifest: Mapping[str, Any], kind: Kind | None = None) -> Body:
+        """Server-side apply, taking over the fields that it names; without a kind, of a child."""
+        kind, meta = kind or CHILDREN[manifest["kind"]], manifest["metadata"]
+        path = kind.path(meta.get("namespace"), meta["name"])
         return await self._write("PATCH", kind, path, manifest, content_type=_APPLY, query=_FORCED)
 
     async def create(self, kind: Kind, manifest: Mapping[str, Any]) -> Body:
@@ -123,7 +124,7 @@ class Cluster:
             "preconditions": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]},
             "propagationPolicy": "Background",
         }
-        await self._write("DELETE", kind, kind.path(meta["namespace"], meta["name"]), options)
+        await self._write("DELETE", kind, kind.path(meta.get("namespace"), meta["name"]), options)
 
     async def mark_pod(
         self,
@@ -138,6 +139,11 @@ class Cluster:
         meta = {"uid": uid, "labels": dict(pod_labels), "annotations": dict(annotations)}
         path = POD.path(namespace, name)
         return await self._write("PATCH", POD, path, {"metadata": meta}, content_type=_MERGE, query=_OURS)
+
+    async def mark_node(self, name: str, label: str, value: str | None) -> Body:
+        """Set one label of a node; None takes it away. NotFound when the node is gone."""
+        change = {"metadata": {"labels": {label: value}}}
+        return await self._write("PATCH", NODE, NODE.path(None, name), change, content_type=_MERGE, query=_OURS)
 
     async def write_status(self, namespace: str, name: str, uid: str, status: Mapping[str, Any]) -> Body:
         """Apply the whole status; what is left out goes away."""
@@ -169,9 +175,15 @@ class Cluster:
         except NotFound:
             return None
 
-    async def items(self, kind: Kind, namespace: str | None, *, fields: str = "") -> list[Body]:
-        """Objects of a kind that a field selector takes, as the server has them in its memory: maybe not the newest."""
-        query = [("resourceVersion", "0"), *((("fieldSelector", fields),) if fields else ())]
+    async def items(
+        self, kind: Kind, namespace: str | None, *, fields: str = "", marks: str = "", newest: bool = False
+    ) -> list[Body]:
+        """Objects of a kind that selectors of fields and labels (`marks`) take.
+
+        newest: as they are now; else as the server has them in its memory, which asks less of it.
+        """
+        given = {"resourceVersion": "" if newest else "0", "fieldSelector": fields, "labelSelector": marks}
+        query = [(name, value) for name, value in given.items() if value]
         answer = await self._request("GET", kind.path(namespace), query=query, timeout_s=self._read_timeout_s)
         return list(answer.get("items") or ())
 

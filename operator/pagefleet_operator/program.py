@@ -130,6 +130,8 @@ class Program:
             sources = Sources(cache, scraper, self._holds)
             scaler = ExternalScaler(settings.keda_scaler, sources, settings.keda_tls_folder)
             made.append(self._once_synced(scaler.run))
+        if settings.node_cache is not None:
+            made.append(self._once_synced(lambda: self._reconciler.node_cache.run(self._holds)))
         return made
 
     async def _once_synced(self, run: Callable[[], Awaitable[None]]) -> None:

@@ -22,6 +22,7 @@ from pagefleet_operator.grouping import Grouping
 from pagefleet_operator.inquiry import Inquiry
 from pagefleet_operator.metrics import Metrics, Operator
 from pagefleet_operator.news import News
+from pagefleet_operator.node_cache import NodeCache
 from pagefleet_operator.observed import Body, Now, Observed
 from pagefleet_operator.observing import Observer
 from pagefleet_operator.passes import (
@@ -74,10 +75,10 @@ class Reconciler:
         self._settings, self._cache, self._cluster = settings, cache, cluster
         self._scraper, self._metrics, self._look_again = scraper, metrics, look_again
         self._executor = Executor(cluster, scraper, cache, metrics)
-        self._suppliers: Sequence[Supplier] = (
-            Prefetching(cache, settings.fetch_image, Downloads(scraper.progress, look_again)),
-            Grouping(cache),
-        )
+        downloads = Downloads(scraper.progress, look_again)
+        self.node_cache = NodeCache(settings, cluster, cache, downloads, look_again)
+        prefetching = Prefetching(cache, settings.fetch_image, downloads)
+        self._suppliers: Sequence[Supplier] = (prefetching, self.node_cache, Grouping(cache))
         self._supplying = Supplying(cluster, cache)
         self._reporter = Reporter(cluster, cache, self._executor)
         self._images = Images(settings.engine_image, settings.fetch_image)
@@ -95,6 +96,8 @@ class Reconciler:
             self.forget(key)
             return
         service, invalid = self._parse(key, body)
+        if service is not None:
+            await self.node_cache.known(service)
         observed = None if service is None else await self._observer.look(service)
         now = Now(datetime.now(UTC), time.monotonic())
         if service is not None and observed is not None:

@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from pagefleet_operator import flag_values
+from pagefleet_operator.flag_values import Address as Address
 from pagefleet_operator.ownership import Owner
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -18,15 +19,7 @@ DEFAULT_ENGINE_IMAGE = "pagefleet-engine:latest"
 DEFAULT_FETCH_IMAGE = "pagefleet-control:latest"
 
 
-class Address(NamedTuple):
-    """Where to listen; an empty host means every interface."""
-
-    host: str
-    port: int
-
-
 _DEFAULT_LEASE = "pagefleet-operator"
-_SHARD = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 DEFAULT_LISTEN = Address("", 8080)
 
 
@@ -62,6 +55,14 @@ class Timings:
     live_loop_s: float = 30.0
 
 
+class NodeCacheFlags(NamedTuple):
+    """The folder on nodes, what all models in it may take together, and Secrets with which nodes pull the image."""
+
+    path: str
+    limit: str | None = None
+    pull_secrets: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How one operator process runs. An empty `namespaces` means the whole cluster."""
@@ -70,6 +71,8 @@ class Settings:
     fetch_image: str = DEFAULT_FETCH_IMAGE
     read_model_secrets: bool = False
     """Whether the fit check may open gated models with the tokens that services name."""
+    node_cache: NodeCacheFlags | None = None
+    """Where nodes keep models; None: nowhere."""
     namespaces: tuple[str, ...] = ()
     shard: str | None = None
     listen: Address = DEFAULT_LISTEN
@@ -104,13 +107,21 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
 
     Exits as argparse does: status 2 and a line that names the flag.
     """
-    options = _parser(environment).parse_args(argv)
+    parser = _parser(environment)
+    options = parser.parse_args(argv)
     host, port = options.listen
+    namespaces = tuple(
+        dict.fromkeys(options.namespace or flag_values.words(environment.get("PAGEFLEET_NAMESPACE", "")))
+    )
+    if options.node_cache is not None and (namespaces or options.shard is not None):
+        parser.error("--node-cache is for all services of a cluster: leave out --namespace and --shard, or it")
+    pull_secrets = tuple(options.node_cache_pull_secret)
     return Settings(
         engine_image=options.engine_image,
         fetch_image=options.fetch_image,
         read_model_secrets=options.read_model_secrets,
-        namespaces=tuple(dict.fromkeys(options.namespace or _words(environment.get("PAGEFLEET_NAMESPACE", "")))),
+        node_cache=options.node_cache and NodeCacheFlags(options.node_cache, options.node_cache_limit, pull_secrets),
+        namespaces=namespaces,
         listen=Address(host, port),
         custom_metrics=options.custom_metrics,
         keda_scaler=options.keda_scaler,
@@ -135,11 +146,12 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     result.add_argument("--version", action="version", version=f"pagefleet {own_version()}")
     _add_image_flags(result, default)
+    _add_node_cache_flags(result, default)
     _add_scope_flags(result, default)
     result.add_argument(
         "--listen",
         metavar="[HOST]:PORT",
-        type=_address,
+        type=flag_values.address,
         default=default("LISTEN", ":8080"),
         help="address of /healthz, /readyz, /metrics and /decisions (default :8080)",
     )
@@ -169,6 +181,30 @@ def _add_image_flags(result: argparse.ArgumentParser, default: Callable[[str, st
     )
 
 
+def _add_node_cache_flags(result: argparse.ArgumentParser, default: Callable[[str, str], str]) -> None:
+    result.add_argument(
+        "--node-cache",
+        metavar="FOLDER",
+        type=flag_values.folder,
+        default=default("NODE_CACHE", "") or None,
+        help="keep models of services with model.cache.mode: Node here on nodes (default: nowhere)",
+    )
+    result.add_argument(
+        "--node-cache-limit",
+        metavar="SIZE",
+        type=flag_values.size,
+        default=default("NODE_CACHE_LIMIT", "") or None,
+        help="what they may take on one node, as 500Gi: models that no service wants go (default: no limit)",
+    )
+    result.add_argument(
+        "--node-cache-pull-secret",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a Secret of the operator's namespace with which nodes pull --fetch-image; repeatable",
+    )
+
+
 def _add_scope_flags(result: argparse.ArgumentParser, default: Callable[[str, str], str]) -> None:
     result.add_argument(
         "--read-model-secrets",
@@ -185,7 +221,7 @@ def _add_scope_flags(result: argparse.ArgumentParser, default: Callable[[str, st
     result.add_argument(
         "--shard",
         metavar="NAME",
-        type=_shard,
+        type=flag_values.shard,
         default=default("SHARD", "") or None,
         help="serve only InferenceServices with the label pagefleet.io/shard=NAME; without it only those without that "
         "label. Each shard has its own Lease",
@@ -196,14 +232,14 @@ def _add_offer_flags(result: argparse.ArgumentParser, default: Callable[[str, st
     result.add_argument(
         "--custom-metrics",
         metavar="[HOST]:PORT",
-        type=_address,
+        type=flag_values.address,
         default=default("CUSTOM_METRICS", "") or None,
         help="serve custom.metrics.k8s.io here, for HorizontalPodAutoscalers (default: do not)",
     )
     result.add_argument(
         "--keda-scaler",
         metavar="[HOST]:PORT",
-        type=_address,
+        type=flag_values.address,
         default=default("KEDA_SCALER", "") or None,
         help="serve KEDA's external scaler (gRPC) here (default: do not)",
     )
@@ -237,25 +273,6 @@ def _add_lease_flags(
         default=default("IDENTITY", environment.get("POD_NAME") or _made_up_identity()),
         help="this replica in the Lease, in Events and in logs; unique (default: $POD_NAME, else made up)",
     )
-
-
-def _shard(text: str) -> str:
-    if not _SHARD.fullmatch(text):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must be at most 40 small letters, digits and dashes, for example team-a"
-        )
-    return text
-
-
-def _words(text: str) -> list[str]:
-    return [word for word in text.replace(",", " ").split() if word]
-
-
-def _address(text: str) -> Address:
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not [HOST]:PORT, for example :8080 or 127.0.0.1:8080")
-    return Address(host.removeprefix("[").removesuffix("]"), int(port))
 
 
 def _made_up_identity() -> str:

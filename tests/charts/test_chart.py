@@ -18,7 +18,8 @@ Permission = tuple[str, str, str]
 PERMISSIONS = {
     ("pagefleet.io", "inferenceservices", "get list watch"),
     ("pagefleet.io", "inferenceservices/status", "patch"),
-    ("apps", "deployments", "get list watch create patch"),
+    ("apps", "deployments", "get list watch create patch delete"),
+    ("leaderworkerset.x-k8s.io", "leaderworkersets", "get list create patch delete"),
     ("", "services", "get list watch create patch"),
     ("", "serviceaccounts", "get list watch create patch"),
     ("apps", "replicasets", "get list watch"),
@@ -29,6 +30,11 @@ PERMISSIONS = {
     ("events.k8s.io", "events", "create"),
 }
 CLUSTER_PERMISSIONS = PERMISSIONS | {("", "nodes", "list"), ("coordination.k8s.io", "leases", "get")}
+NODE_CACHE_PERMISSIONS = {
+    ("", "nodes", "patch"),
+    ("", "persistentvolumes", "list create patch delete"),
+    ("", "persistentvolumeclaims", "list create patch delete"),
+}
 LEASE_PERMISSIONS = {("coordination.k8s.io", "leases", "create")}
 NAMED_LEASE_PERMISSIONS = {("coordination.k8s.io", "leases", "get update")}
 
@@ -104,6 +110,24 @@ def test_the_operator_may_do_what_it_does_and_nothing_else() -> None:
     assert _one(objects, "Role")["metadata"]["namespace"] == NAMESPACE
 
 
+def test_models_on_nodes_add_labels_volumes_and_what_downloads_them() -> None:
+    objects = render("--set", "nodeCache.enabled=true,readModelSecrets=true")
+    cluster, own = (_permissions(_one(objects, kind)["rules"]) for kind in ("ClusterRole", "Role"))
+    assert cluster == _expanded(CLUSTER_PERMISSIONS | NODE_CACHE_PERMISSIONS | {("", "secrets", "get")})
+    leases = LEASE_PERMISSIONS | NAMED_LEASE_PERMISSIONS
+    daemon_sets = {("apps", "daemonsets", "get list create patch delete")}
+    assert own == _expanded(leases | daemon_sets | {("", "secrets", "create patch")})
+    without = _one(render("--set", "nodeCache.enabled=true"), "Role")["rules"]
+    assert _permissions(without) == _expanded(leases | daemon_sets)
+
+
+@pytest.mark.parametrize("scope", ["watchNamespaces={a}", "shard=blue"])
+def test_models_on_nodes_are_for_an_operator_of_all_services(scope: str) -> None:
+    result = template("--set", f"nodeCache.enabled=true,{scope}")
+    assert result.returncode != 0
+    assert "nodeCache.enabled is for all services of a cluster" in result.stderr
+
+
 def test_a_server_of_metrics_may_ask_who_may_read_and_touch_its_own_registration_alone() -> None:
     objects = render("--set", "customMetrics.enabled=true")
     trust, review = _one(objects, "ClusterRole", "pagefleet-operator-api")["rules"]
@@ -174,6 +198,9 @@ def test_selectors_meet_the_pods_and_survive_every_value() -> None:
         ("replicas=two", "replicas"),
         ("image.digest=sha256:12", "digest"),
         ("watchNamespaces={Upper}", "watchNamespaces"),
+        ("nodeCache.path=/", "path"),
+        ("nodeCache.path=/a/../b", "path"),
+        ("nodeCache.limit=much", "limit"),
         ("engineImage=", "engineImage"),
         ("serviceAccount.create=false", "serviceAccount.name"),
     ],

@@ -45,6 +45,23 @@ type: Warning
 lastTimestamp: "2026-01-01T00:00:00Z"
 ---
 """
+ON_NODES = """
+apiVersion: v1
+kind: Node
+metadata: {name: node}
+---
+apiVersion: pagefleet.io/v1alpha1
+kind: InferenceService
+metadata: {name: on-nodes, namespace: default}
+spec:
+  model: {uri: s3://bucket/name, secretRef: {name: token}, cache: {mode: Node}}
+  engine: {device: cpu, kvCache: {size: 256Mi}}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: token, namespace: default}
+stringData: {AWS_REGION: here}
+"""
 CHILDREN = ("serviceaccount/smollm2", "service/smollm2", "deployment.apps/smollm2")
 
 
@@ -116,14 +133,41 @@ def _wait(done: Callable[[Box], bool], box: Box, log: Path) -> None:
         time.sleep(0.5)
 
 
+def _of_nodes(*, there: bool) -> Callable[[Box], bool]:
+    """Whether all of a model on nodes is there, or nothing of it but the copied Secret, which a controller removes."""
+    chosen = ("-l", labels.MODEL, "-o", "name", "--ignore-not-found")
+
+    def found(box: Box) -> bool:
+        own = box.kubectl("get", "daemonsets,secrets", f"--namespace={NAMESPACE}", *chosen).stdout.split()
+        volumes = box.kubectl("get", "pv,pvc", *chosen).stdout.split()
+        marks = box.kubectl("get", "node/node", "-o", "jsonpath={.metadata.labels}").stdout.count(labels.NODE_MODEL)
+        return (len(own), len(volumes), marks) == ((2, 2, 1) if there else (1, 0, 0))
+
+    return found
+
+
+def _model_on_nodes(box: Box, log: Path) -> None:
+    applied = box.kubectl("apply", "-f", "-", stdin=ON_NODES)
+    assert applied.returncode == 0, applied.stderr
+    _wait(_of_nodes(there=True), box, log)
+    for name in box.kubectl("get", "pv,pvc", "-l", labels.MODEL, "-o", "name").stdout.split():
+        box.kubectl(
+            "patch", name, "--type=merge", '--patch={"metadata": {"finalizers": null}}'
+        )  # no controller does it
+    box.kubectl("delete", "infs/on-nodes")
+    box.kubectl("delete", "deployment/on-nodes")
+    _wait(_of_nodes(there=False), box, log)
+    box.kubectl("delete", "node/node", "secret/token")
+
+
 @pytest.mark.parametrize("namespaces", [(), ("default",)], ids=["whole cluster", "one namespace"])
 def test_the_operator_needs_no_more_than_the_chart_gives(box: Box, tmp_path: Path, namespaces: tuple[str, ...]) -> None:
     watched = ["--set", f"watchNamespaces={{{','.join(namespaces)}}}", "--set", "customMetrics.enabled=true"]
-    watched = watched if namespaces else []
+    watched = watched if namespaces else ["--set", "nodeCache.enabled=true,readModelSecrets=true"]
     install(box, CHART, *watched)
     flags = [f"--namespace={namespace}" for namespace in namespaces]
     flags += ["--listen=127.0.0.1:0", f"--lease-namespace={NAMESPACE}", f"--lease-name={ACCOUNT}"]
-    flags += ["--custom-metrics=127.0.0.1:0"] if namespaces else []
+    flags += ["--custom-metrics=127.0.0.1:0"] if namespaces else ["--node-cache=/run/models", "--read-model-secrets"]
     log = tmp_path / "log"
     environment = {**os.environ, "KUBECONFIG": str(_kubeconfig_of_the_operator(box, tmp_path))}
     with log.open("w") as output:
@@ -133,6 +177,8 @@ def test_the_operator_needs_no_more_than_the_chart_gives(box: Box, tmp_path: Pat
             applied = box.kubectl("apply", "-f", "-", stdin=SERVICE)
             assert applied.returncode == 0, applied.stderr
             _wait(_children_and_status, box, log)
+            if not namespaces:
+                _model_on_nodes(box, log)
             _a_pod_too_many(box)
             _wait(_one_pod_marked_and_told_of, box, log)
             _say_of_pods(box, status="False", reason="Unschedulable", message="no room")

@@ -12,7 +12,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"uri": "hf://org/name/../x"}, "without .. in the path"),
     ({"uri": "s3://bucket/name", "revision": "v1"}, "model.revision is for hf:// alone"),
     ({"uri": "pkg://name", "secretRef": {"name": "s"}}, "model.secretRef is for models that are downloaded"),
-    ({"uri": "pvc://claim", "cache": {"mode": "PVC", "pvc": "a"}}, "model.cache.mode: PVC is for models that are"),
+    ({"uri": "pvc://claim", "cache": {"mode": "PVC", "pvc": "a"}}, "model.cache.mode: Node and PVC are for models"),
     ({"uri": "hf://org/name", "cache": {"mode": "PVC"}}, "model.cache.mode: PVC takes model.cache.pvc"),
     ({"uri": "hf://org/name", "cache": {"pvc": "a"}}, "model.cache.mode: PVC takes model.cache.pvc"),
     ({"uri": "hf://org/name", "cache": {"limit": "1Gi"}}, "model.cache.mode: PVC takes model.cache.pvc"),

@@ -68,23 +68,3 @@ def test_a_full_disk_behind_the_output_is_told_in_a_line(
         2,
         "standard output: the disk is full; write to another place\n",
     )
-
-
-@pytest.mark.parametrize(
-    ("closed", "said"),
-    [
-        (("stdin",), "-: no InferenceService of pagefleet.io/v1alpha1 is in it"),
-        (("stdout",), "standard output is closed; the answer has nowhere to go"),
-        (("stdin", "stdout", "stderr"), ""),
-    ],
-)
-def test_what_whoever_runs_it_has_closed_ends_it_in_a_line_or_in_silence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], closed: tuple[str, ...], said: str
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["pagefleet", "plan", "-"])
-    for name in closed:
-        monkeypatch.setattr(sys, name, None)
-    with pytest.raises(SystemExit) as exit_:
-        program.main()
-    assert exit_.value.code == 2
-    assert capsys.readouterr().err.startswith(said)

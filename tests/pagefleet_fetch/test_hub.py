@@ -264,7 +264,7 @@ def test_the_longest_unused_model_goes_when_the_limit_is_reached(rig: Rig) -> No
     size = sum(len(data) for data in MODEL.values())
     fetch(rig.request(limit=Limit(3 * size + 10, frozenset({"used"}))))
     assert rig.left() == ["name", "old", "used"]
-    with pytest.raises(NoSpace, match=r"raise model\.cache\.limit"):
+    with pytest.raises(NoSpace, match=r"raise that limit: model\.cache\.limit"):
         fetch(rig.request(into=rig.into.with_name("next"), limit=Limit(size, frozenset({"used"}))))
 
 

@@ -12,13 +12,18 @@ from pagefleet_operator.render.manifests import (
     template_digest,
     with_earlier_model,
 )
-from pagefleet_operator.render.model import folders_mounted, folders_on, has_image_volume, template_of
+from pagefleet_operator.render.model import claims_of, folders_mounted, folders_on, has_image_volume, template_of
+from pagefleet_operator.render.node_cache import NodeStore, copied_secret, credentials, node_model, node_model_name
 from pagefleet_operator.render.pod import warnings
 from pagefleet_operator.render.prefetch import fetch_job, fetched_onto, job_digest, job_name, stays
 
 __all__ = [
     "Choices",
     "Manifest",
+    "NodeStore",
+    "claims_of",
+    "copied_secret",
+    "credentials",
     "fetch_job",
     "fetched_onto",
     "folders_mounted",
@@ -30,6 +35,8 @@ __all__ = [
     "last_rolled_out",
     "made_of",
     "manifests",
+    "node_model",
+    "node_model_name",
     "pinned_fetch_image",
     "pinned_image",
     "stays",

@@ -1,5 +1,6 @@
 """Where a pod's engine finds its model, and what the pod needs for it to be there."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ MODELS = "/models"
 """Where models are mounted, read-only for the engine."""
 _VOLUME = "models"
 _FILE = "file://"
+_SECRET_DIGEST = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,8 @@ def model_place(spec: Spec, fetch_image: str) -> ModelPlace:
         return _mounted({"image": {"reference": image, "pullPolicy": "IfNotPresent"}}, folder)
     if model.fetched_by_pods:
         return _fetched(spec, fetch_image)
+    if model.cache.mode is CacheMode.NODE:
+        return _of_node(model)
     return _mounted(_claim(model.cache.pvc or ""), _within(model))
 
 
@@ -96,6 +100,12 @@ def folders_mounted(template: Mapping[str, Any], claim: str) -> set[str]:
     return {path.removeprefix(f"{MODELS}/").partition("/")[0] for path in paths}
 
 
+def claims_of(template: Mapping[str, Any]) -> set[str]:
+    """Claims that pods of a template mount."""
+    volumes = (template.get("spec") or {}).get("volumes") or ()
+    return {volume["persistentVolumeClaim"]["claimName"] for volume in volumes if "persistentVolumeClaim" in volume}
+
+
 def _words(container: Mapping[str, Any]) -> list[Any]:
     """Where an engine is told its model: arguments, or the environment of one that is not known."""
     return [*(container.get("args") or ()), *(each.get("value") for each in container.get("env") or ())]
@@ -126,6 +136,24 @@ def _mounted(source: Part, folder: str) -> ModelPlace:
         volumes=({"name": _VOLUME, **source},),
         mounts=({"name": _VOLUME, "mountPath": MODELS, "readOnly": True},),
     )
+
+
+def _of_node(model: ModelSource) -> ModelPlace:
+    """The volume is the model's own folder, and nothing beside it."""
+    folder, file = f"{MODELS}/{model.key}", model.location.file
+    path = folder if file is None else f"{folder}/{file}"
+    return ModelPlace(
+        uri=f"{_FILE}{path}",
+        path=path,
+        volumes=({"name": _VOLUME, **_claim(claim_name(model))},),
+        mounts=({"name": _VOLUME, "mountPath": folder, "readOnly": True},),
+    )
+
+
+def claim_name(model: ModelSource) -> str:
+    """Of the claim that gives a namespace's pods a model of their node."""
+    secret = None if model.secret_ref is None else hashlib.sha256(model.secret_ref.name.encode()).hexdigest()
+    return f"model-{model.key}" if secret is None else f"model-{model.key}-{secret[:_SECRET_DIGEST]}"
 
 
 def _claim(name: str) -> Part:

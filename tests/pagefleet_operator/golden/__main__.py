@@ -5,6 +5,7 @@ from pathlib import Path
 
 import yaml
 
+from pagefleet_api.model_source import CacheMode
 from pagefleet_api.service import InferenceService
 from pagefleet_operator import render
 from pagefleet_operator.ownership import Owner
@@ -32,12 +33,24 @@ def rendered(example: Path) -> dict[str, str]:
         max_unavailable=0,
         owner=Owner("pagefleet-system", "pagefleet-operator"),
     )
-    cached = service.spec.model.cache.pvc is not None and service.spec.model.cache.prefetch
-    jobs = [render.fetch_job(service, [service], FETCH_IMAGE, ())] if cached else []
     return {
         f"{manifest['kind'].lower()}.yaml": yaml.safe_dump(manifest, sort_keys=False, width=100)
-        for manifest in (*jobs, *render.manifests(service, choices))
+        for manifest in (*_of_its_model(service), *render.manifests(service, choices))
     }
+
+
+def _of_its_model(service: InferenceService) -> list[render.Manifest]:
+    """What brings the model there, where pods do not."""
+    match None if service.spec.model.fetched_by_pods else service.spec.model.cache.mode:
+        case CacheMode.PVC:
+            return [render.fetch_job(service, [service], FETCH_IMAGE, ())]
+        case CacheMode.NODE:
+            store = render.NodeStore("pagefleet-system", FETCH_IMAGE, "/var/lib/pagefleet/models")
+            model = render.node_model([service], store)
+            there = (model.daemon_set, model.volumes[service.namespace], model.claims[service.namespace])
+            return [dict(manifest) for manifest in there]
+        case _:
+            return []
 
 
 def main() -> None:

@@ -57,6 +57,32 @@ def test_a_shard_has_a_lease_of_its_own_unless_one_is_named() -> None:
     assert settings.parse(["--shard", "blue", "--lease-name", "own"], {}).lease_name == "own"
 
 
+def test_models_are_kept_on_nodes_where_a_folder_is_given() -> None:
+    assert settings.parse([], {}).node_cache is None
+    given = ["--node-cache", "/var/lib/models/", "--node-cache-limit", "1Ti", "--node-cache-pull-secret", "registry"]
+    assert settings.parse(given, {}).node_cache == ("/var/lib/models", "1Ti", ("registry",))
+    environment = {"PAGEFLEET_NODE_CACHE": "/models", "PAGEFLEET_NODE_CACHE_LIMIT": "1Gi"}
+    assert settings.parse([], environment).node_cache == ("/models", "1Gi", ())
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--node-cache", "models"], "'models' is no folder of its own, for example /var/lib/pagefleet/models"),
+        (["--node-cache", "//"], "'//' is no folder of its own"),
+        (["--node-cache", "/a/../b"], "is no folder of its own"),
+        (["--node-cache", "/m", "--node-cache-limit", "much"], "much"),
+        (["--node-cache", "/m", "--namespace", "a"], "leave out --namespace and --shard, or it"),
+        (["--node-cache", "/m", "--shard", "blue"], "leave out --namespace and --shard, or it"),
+    ],
+)
+def test_a_wrong_place_on_nodes_is_refused(flags: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        settings.parse(flags, {})
+    assert ended.value.code == 2
+    assert named in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", ["Blue", "a_b", "-a", "a" * 41])
 def test_a_shard_that_cannot_be_in_a_leases_name_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
@@ -87,6 +113,9 @@ def test_help_explains_every_flag_and_version_is_one_line(capsys: pytest.Capture
         "lease-name",
         "log-format",
         "custom-metrics",
+        "node-cache",
+        "node-cache-limit",
+        "node-cache-pull-secret",
     )
     for flag in flags:
         assert f"--{flag}" in text

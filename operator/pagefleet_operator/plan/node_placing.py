@@ -1,0 +1,98 @@
+"""Which nodes a service's pods may go to, as far as its spec says: where its model is to be. Pure.
+
+Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pagefleet_api import quantity
+from pagefleet_api.service import InferenceService
+from pagefleet_operator.observed import Body
+
+_HINDERS = frozenset({"NoSchedule", "NoExecute"})
+_STATE_OF_NODE = "node.kubernetes.io/"
+"""Taints that come and go with a node's state; a DaemonSet's pods tolerate them."""
+
+
+def may_hold(node: Body, service: InferenceService) -> bool:
+    """Whether a node could take the service's pods; how full it is does not matter."""
+    pod = (service.spec.pod_template or {}).get("spec") or {}
+    return (
+        _selected(node, pod.get("nodeSelector") or {})
+        and _affine(node, pod.get("affinity") or {})
+        and _tolerated(node, pod.get("tolerations") or ())
+        and _has_gpus(node, service)
+    )
+
+
+def tolerations(services: Sequence[InferenceService]) -> list[Any]:
+    """Every toleration of the services' pods, once."""
+    found: list[Any] = []
+    for service in services:
+        pod = (service.spec.pod_template or {}).get("spec") or {}
+        found += [each for each in pod.get("tolerations") or () if each not in found]
+    return found
+
+
+def _has_gpus(node: Body, service: InferenceService) -> bool:
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    has = quantity.parse(str(allocatable.get(service.spec.resources.gpu.resource_name, "0")))
+    return has >= service.spec.gpu_count
+
+
+def _selected(node: Body, selector: Mapping[str, Any]) -> bool:
+    return all(_labels(node).get(name) == value for name, value in selector.items())
+
+
+def _affine(node: Body, affinity: Mapping[str, Any]) -> bool:
+    required = (affinity.get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    return required is None or any(_matches(node, term) for term in required.get("nodeSelectorTerms") or ())
+
+
+def _matches(node: Body, term: Mapping[str, Any]) -> bool:
+    """A term without any requirement matches no node."""
+    expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    named = {"metadata.name": node["metadata"]["name"]}
+    holds = [_holds(_labels(node), each) for each in expressions] + [_holds(named, each) for each in fields]
+    return bool(holds) and all(holds)
+
+
+def _holds(values: Mapping[str, str], requirement: Mapping[str, Any]) -> bool:
+    value, wanted = values.get(requirement["key"]), list(requirement.get("values") or ())
+    match requirement["operator"]:
+        case "In":
+            return value in wanted
+        case "NotIn":
+            return value not in wanted
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt":
+            return _is_number(value) and int(value or 0) > int(wanted[0])
+        case _:
+            return _is_number(value) and int(value or 0) < int(wanted[0])
+
+
+def _is_number(value: str | None) -> bool:
+    return value is not None and value.isdecimal()
+
+
+def _tolerated(node: Body, given: Sequence[Mapping[str, Any]]) -> bool:
+    taints = (node.get("spec") or {}).get("taints") or ()
+    hinder = [t for t in taints if t.get("effect") in _HINDERS and not t["key"].startswith(_STATE_OF_NODE)]
+    return all(any(_tolerates(each, taint) for each in given) for taint in hinder)
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    if toleration.get("effect") not in {None, "", taint["effect"]}:
+        return False
+    key = toleration.get("key") or ""
+    if toleration.get("operator") == "Exists":
+        return key in {"", taint["key"]}
+    return bool(key == taint["key"] and (toleration.get("value") or "") == (taint.get("value") or ""))
+
+
+def _labels(node: Body) -> Mapping[str, str]:
+    return node["metadata"].get("labels") or {}

@@ -1,0 +1,108 @@
+"""Which nodes may get a model."""
+
+from typing import Any
+
+import pytest
+
+from pagefleet_operator.plan.node_placing import may_hold, tolerations
+from tests.pagefleet_operator.plan.nodes import node, user
+
+
+def holds(place: dict[str, Any], **pod: Any) -> bool:
+    return may_hold(place, user(podTemplate={"spec": pod}))
+
+
+def required(*terms: dict[str, Any]) -> dict[str, Any]:
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}}
+
+
+def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+def tainted(**taint: str) -> dict[str, Any]:
+    return node(spec={"taints": [{"effect": "NoSchedule", **taint}]})
+
+
+def test_a_node_may_hold_what_says_nothing_of_nodes() -> None:
+    assert may_hold(node(), user())
+
+
+def test_a_selector_must_match_every_label() -> None:
+    place = node(labels={"zone": "z"})
+    assert holds(place, nodeSelector={"zone": "z"})
+    assert not holds(place, nodeSelector={"zone": "z", "disk": "ssd"})
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "expected"),
+    [
+        ("In", ["7", "8"], True),
+        ("In", ["8"], False),
+        ("NotIn", ["7"], False),
+        ("NotIn", ["8"], True),
+        ("Exists", [], True),
+        ("DoesNotExist", [], False),
+        ("Gt", ["6"], True),
+        ("Gt", ["7"], False),
+        ("Lt", ["8"], True),
+        ("Lt", ["7"], False),
+    ],
+)
+def test_operators_of_affinity(operator: str, values: list[str], expected: bool) -> None:
+    assert holds(node(labels={"n": "7"}), affinity=required(expression("n", operator, *values))) is expected
+
+
+@pytest.mark.parametrize(
+    ("operator", "expected"), [("NotIn", True), ("DoesNotExist", True), ("Exists", False), ("Gt", False), ("Lt", False)]
+)
+def test_operators_on_a_label_that_is_absent(operator: str, expected: bool) -> None:
+    assert holds(node(), affinity=required(expression("n", operator, "1"))) is expected
+
+
+def test_one_term_is_enough_and_an_empty_one_matches_nothing() -> None:
+    place = node(labels={"n": "7"})
+    assert holds(place, affinity=required(expression("m", "Exists"), expression("n", "Exists")))
+    assert not holds(place, affinity=required({}))
+    assert holds(place, affinity={"podAntiAffinity": {}})
+
+
+def test_a_field_is_the_nodes_name() -> None:
+    named = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}
+    assert holds(node("a"), affinity=required(named))
+    assert not holds(node("b"), affinity=required(named))
+
+
+@pytest.mark.parametrize(
+    ("toleration", "expected"),
+    [
+        ({"key": "gpu", "operator": "Exists"}, True),
+        ({"operator": "Exists"}, True),
+        ({"key": "gpu", "value": "h200"}, True),
+        ({"key": "gpu", "value": "h100"}, False),
+        ({"key": "gpu", "operator": "Exists", "effect": "NoExecute"}, False),
+        ({"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}, True),
+        ({"key": "disk", "operator": "Exists"}, False),
+    ],
+)
+def test_a_taint_must_be_tolerated(toleration: dict[str, str], expected: bool) -> None:
+    assert holds(tainted(key="gpu", value="h200"), tolerations=[toleration]) is expected
+
+
+def test_taints_of_a_state_or_without_force_do_not_count() -> None:
+    assert holds(tainted(key="node.kubernetes.io/not-ready"))
+    assert holds(tainted(key="gpu", effect="PreferNoSchedule"))
+    assert not holds(tainted(key="gpu"))
+
+
+def test_a_node_needs_as_many_gpus_as_a_pod_takes() -> None:
+    wanting = user(engine={"parallelism": {"tensor": 2}}, resources={"gpu": {"count": 2}})
+    assert not may_hold(node(), wanting)
+    assert not may_hold(node(status={"allocatable": {"nvidia.com/gpu": "1"}}), wanting)
+    assert may_hold(node(status={"allocatable": {"nvidia.com/gpu": "8"}}), wanting)
+
+
+def test_the_daemon_set_tolerates_what_any_service_does() -> None:
+    first, second = {"key": "a", "operator": "Exists"}, {"key": "b", "operator": "Exists"}
+    users = [user(podTemplate={"spec": {"tolerations": each}}) for each in ([first], [first, second])]
+    assert tolerations([*users, user()]) == [first, second]
