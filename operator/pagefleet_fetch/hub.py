@@ -48,9 +48,7 @@ class Hub:
             )
         except HfHubHTTPError as error:
             status = error.response.status_code
-            raise refusal(
-                status, f"{what} ({self._endpoint})", self._way_out, error.response.headers.get("Retry-After")
-            ) from error
+            raise refusal(status, f"{what} ({self._endpoint})", self._way_out, error.response.headers) from error
         except (_TRANSPORT_ERROR, OSError, ValueError) as error:
             raise Unavailable(f"{what}: {self._endpoint} cannot be reached: {error}") from error
         if info.sha is None:

@@ -2,13 +2,15 @@
 
 import contextlib
 import http.client
+import re
 import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import IO
+from types import MappingProxyType
+from typing import IO, Protocol
 from urllib.parse import urlsplit
 
 from pagefleet_api.download import LONGEST_WAIT_S
@@ -23,6 +25,15 @@ _HEADERS_LIMIT_S = 120.0
 _CHUNK_BYTES = 1 << 20
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _NO_SUCH_RANGE = 416
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+_LIMIT_RESET = re.compile(r";\s*t=([0-9]+)")
+
+
+class Headers(Protocol):
+    """Of an answer, by their names in whatever case, as HTTP libraries have them."""
+
+    def get(self, name: str, default: str, /) -> str:
+        """The header's value, or `default` without it."""
 
 
 class Redirects(urllib.request.HTTPRedirectHandler):
@@ -92,7 +103,7 @@ class Web:
             yield answer
 
     def _refusal(self, url: str, error: urllib.error.HTTPError) -> FetchError:
-        return refusal(error.code, url, self._way_out, error.headers.get("Retry-After"))
+        return refusal(error.code, url, self._way_out, error.headers)
 
     def _chunks(self, url: str, answer: http.client.HTTPResponse) -> Iterator[bytes]:
         try:
@@ -102,20 +113,25 @@ class Web:
             raise Unavailable(f"{url} broke off: {_words(error)}") from error
 
 
-def refusal(status: int, url: str, way_out: str, retry_after: str | None = None) -> FetchError:
+def refusal(status: int, url: str, way_out: str, headers: Headers = _NO_HEADERS) -> FetchError:
     """The error for an HTTP status."""
     if status in {401, 403}:
         return Denied(f"{url} answered HTTP {status}: {way_out}")
     if status in _BUSY:
-        return Unavailable(f"{url} answered HTTP {status}", _after_s(retry_after))
+        return Unavailable(f"{url} answered HTTP {status}", _after_s(headers))
     if status == _NO_SUCH_RANGE:
         return Corrupt(f"{url} is shorter than what came of it before")
     return Missing(f"{url} answered HTTP {status}: check the URI and the revision")
 
 
-def _after_s(retry_after: str | None) -> float | None:
-    """Seconds that a server asks for, as such or as a date. Source: RFC 9110, 10.2.3."""
-    given = (retry_after or "").strip()
+def _after_s(headers: Headers) -> float | None:
+    """Seconds that a server asks for: as such, as a date, or until a limit of requests begins anew, as the hub says it.
+
+    Sources: RFC 9110, 10.2.3; https://huggingface.co/docs/hub/rate-limits
+    """
+    given = headers.get("Retry-After", "").strip()
+    if not given and (limit := _LIMIT_RESET.search(headers.get("RateLimit", ""))) is not None:
+        given = limit.group(1)
     if given.isascii() and given.isdecimal():
         return min(float(given), LONGEST_WAIT_S)
     try:

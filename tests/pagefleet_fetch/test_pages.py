@@ -118,12 +118,29 @@ def test_redirects_lead_to_web_servers_alone(tmp_path: Path, address: str) -> No
     ],
 )
 def test_what_a_busy_server_asks_for_is_read_as_seconds_or_as_a_date(said: str | None, after_s: float | None) -> None:
-    busy = refusal(503, "http://a", "", said)
+    busy = refusal(503, "http://a", "", {} if said is None else {"Retry-After": said})
     assert isinstance(busy, Unavailable)
     assert busy.after_s == after_s
 
 
 def test_a_date_ahead_is_as_many_seconds_away() -> None:
-    busy = refusal(429, "http://a", "", format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True))
+    date = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
+    busy = refusal(429, "http://a", "", {"Retry-After": date})
     assert isinstance(busy, Unavailable) and busy.after_s is not None
     assert 40 < busy.after_s <= 100
+
+
+@pytest.mark.parametrize(
+    ("headers", "after_s"),
+    [
+        ({"RateLimit": '"api";r=0;t=55'}, 55.0),
+        ({"RateLimit": '"api"; r=0; t=7', "Retry-After": "3"}, 3.0),
+        ({"RateLimit": '"api";r=0'}, None),
+    ],
+)
+def test_the_hubs_own_words_for_when_its_limit_begins_anew_count_too(
+    headers: dict[str, str], after_s: float | None
+) -> None:
+    busy = refusal(429, "http://a", "", headers)
+    assert isinstance(busy, Unavailable)
+    assert busy.after_s == after_s

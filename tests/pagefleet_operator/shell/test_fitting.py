@@ -13,7 +13,7 @@ import pytest
 from pagefleet_api.service import InferenceService
 from pagefleet_api.sizing.facts import ModelFacts
 from pagefleet_operator import cluster as api
-from pagefleet_operator import fitting
+from pagefleet_operator import fitting, model_files
 from pagefleet_operator.cache import ServiceKey
 from pagefleet_operator.fitting import Fitting
 from pagefleet_operator.kinds import Kind
@@ -282,8 +282,6 @@ async def test_the_fetcher_reads_config_and_index_with_the_credentials_that_it_i
     with hub(published(configs.LLAMA_8B), token="good") as (served, _):
         facts = await read_files(ModelKey("hf://org/name"), {"HF_ENDPOINT": served.address, "HF_TOKEN": "good"})
         assert facts.stored(2).total_bytes == 12_345_678
-        with pytest.raises(FilesUnread, match=r"answered HTTP 403: .*HF_TOKEN"):
-            await read_files(ModelKey("hf://org/name"), {"HF_ENDPOINT": served.address, "HF_TOKEN": "bad"})
         served.faults["config.json"] = [Fault(status=429, headers={"Retry-After": "77"})]
         with pytest.raises(FilesUnread, match=r"answered HTTP 429") as busy:
             await read_files(ModelKey("hf://org/name"), {"HF_ENDPOINT": served.address, "HF_TOKEN": "good"})
@@ -294,3 +292,19 @@ async def test_a_config_that_says_no_size_is_named() -> None:
     words = r"hf://org/name: config\.json: num_hidden_layers is absent"
     with hub(published({"model_type": "llama"})) as (served, _), pytest.raises(FilesUnread, match=words):
         await read_files(ModelKey("hf://org/name", "main"), {"HF_ENDPOINT": served.address})
+
+
+async def test_a_fetcher_that_takes_too_long_is_ended_and_the_hub_counts_as_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(model_files, "_READ_LIMIT_S", 0.01)
+    with pytest.raises(FilesUnread, match="hf://org/name: no answer within 0 s") as silent:
+        await read_files(ModelKey("hf://org/name"), {})
+    assert silent.value.busy
+
+
+async def test_a_fetcher_that_ends_without_a_word_is_told_by_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with pytest.raises(FilesUnread, match="hf://org/name: the fetcher ended with status 1") as broken:
+        await read_files(ModelKey("hf://org/name"), {})
+    assert not broken.value.busy
