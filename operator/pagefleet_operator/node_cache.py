@@ -232,14 +232,13 @@ class NodeCache:
     def _told(self, model: NodeModel, seen: NodesSeen, problems: _Problems) -> dict[ServiceKey, Prefetch]:
         """How far the model is for each of its users."""
         fetching = [pod for pod in seen.pods_of(model.name).values() if not pod.ready][:_ASKED]
-        told = {}
-        for key in _keys(model):
-            found = progress(model, key.namespace, seen, self._downloads.about(key, fetching))
-            problem = problems.get(key.namespace) or problems.get(None)
-            if problem is not None and found.stage is not Stage.CACHED:
-                found = Prefetch(Stage.FAILING, problem)
-            told[key] = found
-        return told
+        said = {uid: told for key in _keys(model) for uid, told in self._downloads.about(key, fetching).items()}
+        found = {namespace: progress(model, namespace, seen, said) for namespace in model.volumes}
+        for namespace, prefetch in found.items():
+            problem = problems.get(namespace) or problems.get(None)
+            if problem is not None and prefetch.stage is not Stage.CACHED:
+                found[namespace] = Prefetch(Stage.FAILING, problem)
+        return {key: found[key.namespace] for key in _keys(model)}
 
     def _keep(self, known: _Known) -> None:
         """Look at the services for which something has changed."""

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
+from pagefleet_api import labels
 from pagefleet_api.crd import custom_resource_definition
 from pagefleet_api.custom_metrics import API_SERVICE
 from tests.charts.golden import CASES, VALUES, golden_path, text
@@ -119,6 +120,14 @@ def test_models_on_nodes_add_labels_volumes_and_what_downloads_them() -> None:
     assert own == _expanded(leases | daemon_sets | {("", "secrets", "create patch")})
     without = _one(render("--set", "nodeCache.enabled=true"), "Role")["rules"]
     assert _permissions(without) == _expanded(leases | daemon_sets)
+
+
+def test_downloads_onto_nodes_never_see_a_clouds_metadata() -> None:
+    policy = _one(render("--set", "nodeCache.enabled=true"), "NetworkPolicy")["spec"]
+    assert policy["podSelector"] == {"matchLabels": {labels.NAME: "pagefleet-node-cache"}}
+    to, names = policy["egress"]
+    assert "169.254.0.0/16" in to["to"][0]["ipBlock"]["except"] and "ports" not in to
+    assert {port["port"] for port in names["ports"]} == {53}
 
 
 @pytest.mark.parametrize("scope", ["watchNamespaces={a}", "shard=blue"])
