@@ -126,9 +126,10 @@ test-stores: setup ## Models of gs:// and az:// from real servers (npm and Go; m
 	@$(RUN) pytest tests/pagefleet_fetch/stores/store_tests.py
 
 .PHONY: test-pipeline
-test-pipeline: setup ## Groups of pods under the real controller of LWS (minutes to compile once; no part of test)
+test-pipeline: setup ## Groups of pods under the real controller of LWS (minutes, and to compile once; no part of test)
 	@$(RUN) e2e.cluster prepare
 	@$(RUN) pytest tests/pagefleet_operator/apiserver/groups_story.py
+	@$(RUN) pytest e2e/runtimes/groups_story.py
 
 .PHONY: bench-autoscaler
 bench-autoscaler: setup ## A step of load on a real cluster: how soon ours, and an HPA, answer it (ten minutes)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from pagefleet_api import labels
 from pagefleet_operator.kinds import CHILDREN, DEPLOYMENT, GROUP_SET, JOB, KEPT, POD, REPLICA_SET, WORKLOADS
@@ -48,6 +48,16 @@ class _Entry:
     name: str
     place: _Place
     value: Any
+
+
+class Keys(Protocol):
+    """Takes the services to look at; `WorkQueue` is one."""
+
+    def add(self, key: ServiceKey) -> None:
+        """Look at once: what is wanted changed."""
+
+    def nudge(self, key: ServiceKey) -> None:
+        """Look, but not before a failure's delay is over."""
 
 
 class WatchCache:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from typing import Protocol
 
-from pagefleet_operator.cache import ServiceKey, WatchCache
+from pagefleet_operator.cache import Keys, WatchCache
 from pagefleet_operator.cluster import ApiError, Body, NotFound, Refused
 from pagefleet_operator.kinds import GROUP_SET, Kind
 
@@ -28,16 +28,6 @@ class Lister(Protocol):
 
     async def ours(self, kind: Kind, namespace: str | None) -> list[Body]:
         """Our objects of a kind, as the server's storage has them now. Raises ApiError, NotFound without its CRD."""
-
-
-class Keys(Protocol):
-    """Takes the services to look at; `WorkQueue` is one."""
-
-    def add(self, key: ServiceKey) -> None:
-        """Look at once."""
-
-    def nudge(self, key: ServiceKey) -> None:
-        """Look, but not before a failure's delay is over."""
 
 
 class GroupWatch:

@@ -233,6 +233,12 @@ class Observed:
             return None
         return next((each for each in self.generations if each.revision == live.revision), None)
 
+    def replica(self, pod: Pod) -> tuple[Pod, ...]:
+        """All pods of a replica that has this one: of a group its leader, and the others behind it."""
+        if pod.group is None:
+            return (pod,)
+        return (pod, *(worker for worker in self.workers if worker.active and worker.group == pod.group))
+
     def own(self, pod: Pod) -> bool:
         """Whether the workload that the spec asks for has made it, and not the one that had been asked for before."""
         return (pod.group is not None) == self.grouped

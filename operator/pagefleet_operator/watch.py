@@ -15,7 +15,7 @@ import aiohttp
 import kopf
 
 from pagefleet_api import labels
-from pagefleet_operator.cache import ServiceKey, WatchCache
+from pagefleet_operator.cache import Keys, WatchCache
 from pagefleet_operator.cluster import ApiError
 from pagefleet_operator.kinds import WATCHED, Kind
 from pagefleet_operator.ownership import selector
@@ -38,16 +38,6 @@ class Lister(Protocol):
 
     async def uids(self, kind: Kind, namespace: str | None) -> set[str]:
         """The uids of all our objects of a kind, as the server's storage has them now."""
-
-
-class Keys(Protocol):
-    """Takes the services to look at; `WorkQueue` is one."""
-
-    def add(self, key: ServiceKey) -> None:
-        """Look at once: what is wanted changed."""
-
-    def nudge(self, key: ServiceKey) -> None:
-        """Look, but not before a failure's delay is over."""
 
 
 class Watch:

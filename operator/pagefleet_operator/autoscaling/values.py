@@ -75,7 +75,8 @@ class Fleet:
         `reported` is the number that the live status says is wanted, if any.
         """
         serving = [pod for pod in observed.pods if pod.active and pod.serving]
-        words = [pod.problem.message for pod in serving if pod.problem is not None and not _placed(pod, now)]
+        needed = [each for pod in serving for each in observed.replica(pod)]
+        words = [pod.problem.message for pod in needed if pod.problem is not None and not _placed(pod, now)]
         return cls(
             current=_asked_for(observed, reported),
             pods=tuple(_pod_load(pod, observed, now) for pod in serving),
@@ -258,6 +259,6 @@ def _pod_load(pod: Pod, observed: Observed, now: Now) -> PodLoad:
         started=pod.started,
         load=None if sample is None else sample.load,
         age_s=None if sample is None else sample.age_s(now),
-        placed=_placed(pod, now),
+        placed=all(_placed(each, now) for each in observed.replica(pod)),
         ttft=None if measured is None else measured.ttft,
     )

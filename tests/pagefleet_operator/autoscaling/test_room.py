@@ -29,6 +29,18 @@ def test_a_full_cluster_is_asked_for_nothing_more_and_it_is_said() -> None:
     assert WORDS in outcome.limited.message
 
 
+def test_a_group_finds_no_place_when_one_of_its_pods_finds_none() -> None:
+    waits = PodProblem(Reason.UNSCHEDULABLE, WORDS, since=START - timedelta(minutes=5))
+    leaders = tuple(Pod(name=f"g{place}", uid=f"{place}", group=place, ready=place == 0) for place in range(2))
+    workers = tuple(
+        Pod(name=f"g{place}-1", uid=f"{place}-1", group=place, problem=waits if place else None) for place in range(2)
+    )
+    seen = Observed(DeploymentView(name="b", replicas=2), leaders, workers=workers, grouped=True)
+    found = Fleet.of(seen, at(0))
+    assert [pod.placed for pod in found.pods] == [True, False]
+    assert (found.unplaced, found.unplaced_words) == (1, WORDS)
+
+
 def test_growth_goes_on_when_there_is_room() -> None:
     full = decide(DEFAULTS, crowded(ready(24, 8), ready(), HOMELESS), calm(3), at(0))
     placed = decide(DEFAULTS, crowded(ready(24, 8), ready(), UNPLACED), full.memory, at(2))

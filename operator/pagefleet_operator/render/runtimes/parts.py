@@ -138,9 +138,12 @@ def in_group(spec: Spec, variable: str) -> str | None:
 
 
 def waiting_for_leader(port_number: int, *, limit_s: int) -> str:
-    """A bash script that ends when the leader of the group listens no more, or cannot be found."""
+    """A bash script that ends when three times in a row the leader of the group does not listen, or cannot be found."""
     probe_leader = f"(exec 3<>/dev/tcp/$LWS_LEADER_ADDRESS/{port_number}) 2>/dev/null"
-    return f"end=$((SECONDS + {limit_s})); while ((SECONDS < end)) && {probe_leader}; do sleep 1; done"
+    return (
+        f"end=$((SECONDS + {limit_s})) missed=0; while ((SECONDS < end && missed < 3)); "
+        f"do if {probe_leader}; then missed=0; else ((++missed)); fi; sleep 1; done"
+    )
 
 
 def share(engine: Engine) -> str | None:
