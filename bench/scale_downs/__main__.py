@@ -19,12 +19,15 @@ from bench.engine import facts
 from bench.scale_downs.rounds import Swinging
 from bench.scale_downs.rows import Round, failed, missing, read, summary
 from bench.scale_downs.subjects import NAMESPACE, Engines
-from e2e import release
+from e2e import diagnosis, release
 from e2e.cluster.box import Box
 from e2e.cluster.layout import SCALE_DOWNS
 from e2e.operator_pods import Operator
 from e2e.progress import Progress
 from e2e.sites import BoxSite, state_folder
+
+_APART_S = 12.0
+"""Services begin so long after one another: pods of some start, which takes the CPU, while others wait for streams."""
 
 
 class Ledger:
@@ -38,8 +41,8 @@ class Ledger:
 
     def add(self, done: Round) -> None:
         with self._writing:
-            self.rounds.append(done)
-            self._append(done._asdict())
+            self.rounds.append(done._replace(commit=self._commit))
+            self._append(self.rounds[-1]._asdict())
             self._progress.line(self._told(done))
 
     def close(self) -> dict[str, Any]:
@@ -82,7 +85,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.scale_downs", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--paced", type=int, default=950, help="scale-downs of paced engines (default 950)")
     parser.add_argument("--real", type=int, default=50, help="scale-downs of SmolLM2 on the CPU (default 50)")
-    parser.add_argument("--services", type=int, default=4, help="paced services side by side (default 4)")
+    parser.add_argument("--services", type=int, default=5, help="paced services side by side (default 5)")
     parser.add_argument("--minutes", type=float, default=120, help="begin no round after so many (default 120)")
     parser.add_argument("--json", type=Path, required=True, help="append rows to this file; those in it count")
     return parser.parse_args()
@@ -99,15 +102,22 @@ def _all(site: BoxSite, ledger: Ledger, given: argparse.Namespace) -> None:
         for engines, wanted, services in ((Engines.REAL, given.real, 1), (Engines.PACED, given.paced, given.services)):
             subjects = [Swinging(kubectl, operator, engines, f"{engines}-{number}") for number in range(services)]
             with ThreadPoolExecutor(services) as pool:
-                swings = [pool.submit(_swing, subject, ledger, wanted, over) for subject in subjects]
+                swings = [
+                    pool.submit(_swing, subject, ledger, wanted, over, number * _APART_S)
+                    for number, subject in enumerate(subjects)
+                ]
             for swing in swings:
                 swing.result()
+    except BaseException:
+        diagnosis.dump(kubectl, state_folder() / "scale-downs-failed")
+        raise
     finally:
         clock.cancel()
 
 
-def _swing(subject: Swinging, ledger: Ledger, wanted: int, over: threading.Event) -> None:
+def _swing(subject: Swinging, ledger: Ledger, wanted: int, over: threading.Event, after_s: float) -> None:
     """Rounds of one service until nothing is missing, or it is over for all."""
+    over.wait(after_s)
     if not missing(ledger.rounds, subject.engines, wanted):
         return
     try:

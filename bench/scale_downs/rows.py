@@ -27,6 +27,8 @@ class Round(NamedTuple):
     seconds: float
     faults: Sequence[str]
     """Of the first answers that were cut."""
+    commit: str = "unknown"
+    """What was measured."""
 
 
 def counted(answers: Iterable[Answer]) -> dict[str, Any]:
@@ -45,7 +47,9 @@ def counted(answers: Iterable[Answer]) -> dict[str, Any]:
 def read(text: str) -> list[Round]:
     """Rounds as lines of JSON; what other lines say of them is left out."""
     lines = [json.loads(line) for line in text.splitlines() if line.strip()]
-    return [Round(**{name: line[name] for name in Round._fields}) for line in lines if "service" in line]
+    return [
+        Round(**{name: line[name] for name in Round._fields if name in line}) for line in lines if "service" in line
+    ]
 
 
 def missing(rounds: Sequence[Round], engines: Engines, wanted: int) -> int:
@@ -72,6 +76,7 @@ def summary(rounds: Sequence[Round]) -> dict[str, Any]:
         "drains_seen": len(drained),
         "drains_with_streams": sum(open_requests > 0 for open_requests in drained),
         "streams_on_draining_pods": sum(drained),
+        "commits": sorted({each.commit for each in rounds}),
     }  # fmt: skip
 
 

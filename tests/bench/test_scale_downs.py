@@ -39,6 +39,12 @@ def test_rounds_of_a_run_that_was_cut_off_count_in_the_next() -> None:
     assert (missing(again, Engines.PACED, 10), missing(again, Engines.REAL, 5)) == (3, 0)
 
 
+def test_rows_from_before_the_commit_was_in_them_can_be_read() -> None:
+    row = {name: value for name, value in ROUNDS[0]._asdict().items() if name != "commit"}
+    assert read(json.dumps(row)) == [ROUNDS[0]]
+    assert summary([*ROUNDS, ROUNDS[0]._replace(commit="abc")])["commits"] == ["abc", "unknown"]
+
+
 def test_the_row_says_how_many_pods_had_streams_when_they_left() -> None:
     row = summary(ROUNDS)
     assert (row["scale_downs"], row["by_engines"]) == (12, {"paced": 7, "real": 5})
