@@ -3,6 +3,7 @@
 from pagefleet_api.explanation import NextSteps, Threshold
 from pagefleet_api.scaling import MetricType
 from pagefleet_operator.autoscaling import latency, rates
+from pagefleet_operator.autoscaling.overruns import hold
 from pagefleet_operator.autoscaling.policy import Policy
 from pagefleet_operator.autoscaling.proposals import holdings, propose, propose_latency
 from pagefleet_operator.autoscaling.readings import read
@@ -77,6 +78,8 @@ def _down_held_by(policy: Policy, fleet: Fleet, memory: Memory, now: Now) -> tup
         words.append("a metric is missing for the whole service")
     elif readings.coverage < policy.min_coverage:
         words.append(f"samples from {readings.coverage:.0%} of the pods, minCoverage is {policy.min_coverage:.0%}")
+    if (outgrown := hold(memory, policy, readings, now)) is not None:
+        words.append(outgrown)
     if _rate_after_s(policy, memory, now) is None:
         words.append("behavior.scaleDown never allows it")
     return tuple(words)

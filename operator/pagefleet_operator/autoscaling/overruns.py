@@ -39,6 +39,16 @@ def floor(memory: Memory, policy: Policy, readings: Readings, now: Now) -> int:
     return proof.pods + 1 if alike else 0
 
 
+def hold(memory: Memory, policy: Policy, readings: Readings, now: Now) -> str | None:
+    """In words, why the number does not fall, and until when; None where that is not what holds it."""
+    proof = memory.overrun
+    if proof is None or floor(memory, policy, readings, now) < memory.desired:
+        return None
+    left_s = proof.when_s + PROOF_S - now.monotonic_s
+    least = ALIKE * proof.in_flight
+    return f"{proof.pods} were too few for this load: for {left_s:.0f} s, or until fewer than {least:.3g} are in flight"
+
+
 def learn(
     memory: Memory,
     policy: Policy,

@@ -1,7 +1,7 @@
 """A load that grows steadily is answered as far ahead as a pod takes to start.
 
 A straight line through the last minute, by least squares. Only a line that the points lie on counts: of a step, the
-best line explains three quarters at most, so a step is no trend; nor is the noise of a constant load.
+best line explains three quarters at most, so a step is no trend; nor, as a rule, is the noise of a constant load.
 """
 
 from typing import NamedTuple

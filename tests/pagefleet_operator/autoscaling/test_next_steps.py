@@ -14,7 +14,7 @@ from pagefleet_api.scaling import MetricType
 from pagefleet_operator.autoscaling import Memory, Policy, decide, next_steps
 from pagefleet_operator.autoscaling.policy import DOWN, UP, Rate
 from pagefleet_operator.autoscaling.schedules import Schedule
-from pagefleet_operator.autoscaling.values import Change, Fleet
+from pagefleet_operator.autoscaling.values import Change, Fleet, Overrun
 from pagefleet_operator.observed import Now
 from tests.pagefleet_operator.autoscaling.build import DEFAULTS, SILENT, UNPLACED, at, calm, fleet, ready
 from tests.pagefleet_operator.autoscaling.test_latency import POLICY as BY_LATENCY
@@ -122,6 +122,17 @@ def test_what_holds_the_number_is_said() -> None:
         "a roll-out is under way",
     )
     assert found.down_after_seconds is None
+
+
+def test_a_number_that_was_too_small_for_this_load_is_said_with_what_ends_that() -> None:
+    memory = replace(calm(3), overrun=Overrun(2, 16, at(0).monotonic_s, DEFAULTS))
+    words = "2 were too few for this load: for 3000 s, or until fewer than 12 are in flight"
+    for in_flight, said in ((12, (words,)), (11, ())):
+        pods = fleet(ready(running=in_flight), ready(), ready())
+        assert next_steps(DEFAULTS, pods, memory, at(600)).down_held_by == said
+        assert (decide(DEFAULTS, pods, memory, at(600)).desired == 3) is bool(said)
+    more = fleet(*[ready(running=4)] * 4)
+    assert next_steps(DEFAULTS, more, replace(memory, desired=4), at(600)).down_held_by == ()
 
 
 def test_missing_samples_and_disabled_directions_hold_it_too() -> None:
