@@ -14,6 +14,9 @@ MODULE = "sigs.k8s.io/lws@v0.8.0"
 _NAME = "leaderworkersets.leaderworkerset.x-k8s.io"
 _CRD = "config/crd/bases/leaderworkerset.x-k8s.io_leaderworkersets.yaml"
 
+_CRD_LIMIT_S = 60.0
+"""The API server serves a new kind after five seconds, and takes as long to clear an old one away."""
+
 
 @cache
 def folder() -> Path:
@@ -31,13 +34,13 @@ def install(api: Api) -> None:
     if api.get("customresourcedefinitions", None, _NAME) is None:
         definition: Json = yaml.safe_load(Path(folder(), _CRD).read_text(encoding="utf-8"))
         api.create("customresourcedefinitions", definition)
-    eventually(lambda: _served(api), "LeaderWorkerSets are served")
+    eventually(lambda: _served(api), "LeaderWorkerSets are served", _CRD_LIMIT_S)
 
 
 def remove(api: Api) -> None:
     """Its CRD is not there."""
     api.delete("customresourcedefinitions", None, _NAME)
-    eventually(lambda: not _served(api), "LeaderWorkerSets are served no more")
+    eventually(lambda: not _served(api), "LeaderWorkerSets are served no more", _CRD_LIMIT_S)
 
 
 def sets(api: Api, namespace: str) -> list[Json]:

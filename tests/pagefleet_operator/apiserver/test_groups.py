@@ -37,7 +37,7 @@ def test_a_group_set_is_made_once_its_kind_is_there_and_not_written_again(
     assert "install LWS" in condition(api, namespace, "Ready")["message"]
     assert condition(api, namespace, "Stalled")["reason"] == reason
     lws.install(api)
-    eventually(lambda: len(lws.sets(api, namespace)) == 1, "the LeaderWorkerSet is made", 20)
+    eventually(lambda: len(lws.sets(api, namespace)) == 1, "the LeaderWorkerSet is made", 30)
     (made,) = lws.sets(api, namespace)
     assert made["metadata"]["name"] == labels.group_set_name("s")
     assert (made["spec"]["replicas"], made["spec"]["leaderWorkerTemplate"]["size"]) == (2, 2)
