@@ -97,9 +97,9 @@ test: check ## All that can be tested without a GPU
 	@$(MAKE) test-stories
 
 .PHONY: test-torch test-apiserver test-stories
-# What waits for deadlines runs beside it and goes first.
+# What waits for deadlines runs beside it and goes first. A second thread in an engine waits in a loop for the first.
 test-torch:
-	@nice -n 10 $(RUN) pytest tests -m "torch and not gpu" -n 2 --dist loadscope --durations=5
+	@OMP_NUM_THREADS=1 nice -n 10 $(RUN) pytest tests -m "torch and not gpu" -n 2 --dist loadscope --durations=5
 # Half of these wait for another process, so they run beside the ones that compute, in two control planes.
 test-apiserver:
 	@$(RUN) pytest tests -m "apiserver and not torch" -n 2 --dist loadfile --durations=5
