@@ -19,9 +19,26 @@ from e2e.footprint import Footprint
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
+BOTH = ["node1=True", "node2=True"]
+
+
+@pytest.fixture(scope="module")
+def began() -> Footprint:
+    return Footprint.of_host()
+
+
+@pytest.fixture(scope="module")
+def running(began: Footprint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+    """Two nodes, for the tests that leave them as well as they were."""
+    box = Box.at(tmp_path_factory.mktemp("box"), SELF_TEST)
+    box.up(2)
+    yield box
+    box.down()
+
 
 @pytest.fixture
 def box(tmp_path: Path) -> Iterator[Box]:
+    """One that nobody has started."""
     box = Box.at(tmp_path, SELF_TEST)
     yield box
     box.down()
@@ -54,55 +71,67 @@ def commands_below(state: Path) -> list[str]:
     return found
 
 
-def test_a_cluster_runs_pods_on_both_nodes_and_leaves_nothing_behind(box: Box, tmp_path: Path) -> None:
-    before = Footprint.of_host()
-    box.up(2)
-    assert ready_nodes(box) == ["node1=True", "node2=True"]
-    for node in box.nodes():
-        run_pod(box, node)
-    assert commands_below(tmp_path)
-    box.down()
-    after = Footprint.of_host()
-    assert before.left_by(box, after) == []
-    assert before.sysctls == after.sysctls
-    assert commands_below(tmp_path) == []
-    assert not box.folders.root.exists()
+def test_a_cluster_runs_pods_on_both_nodes(running: Box) -> None:
+    assert ready_nodes(running) == BOTH
+    for node in running.nodes():
+        run_pod(running, node)
+    assert commands_below(running.folders.root)
 
 
-def test_a_cluster_whose_processes_were_all_killed_starts_over_what_is_left(box: Box) -> None:
-    box.up(2)
-    run_pod(box, "node2")
-    for name in box.processes.names():
-        record = box.processes.running(name)
+def test_a_running_cluster_is_left_as_it_is(running: Box) -> None:
+    before = {name: running.processes.recorded(name) for name in running.processes.names()}
+    running.up(2)
+    assert {name: running.processes.recorded(name) for name in running.processes.names()} == before
+
+
+def test_another_checkouts_cluster_is_neither_joined_nor_taken_apart(running: Box, tmp_path: Path) -> None:
+    other = Box.at(tmp_path, SELF_TEST)
+    with pytest.raises(BoxError, match=str(running.folders.root)):
+        other.up(1)
+    other.folders.root.mkdir(parents=True)
+    other.down()
+    assert ready_nodes(running) == BOTH
+
+
+def test_a_lost_node_returns_and_so_does_a_stopped_api_server(running: Box) -> None:
+    running.kill_node("node2")
+    assert running.nodes() == ["node1"]
+    running.start_node("node2")
+    assert running.nodes() == ["node1", "node2"]
+    assert running.node_exec("node2", ["hostname"]).stdout == "node2\n"
+    running.stop_apiserver()
+    assert running.kubectl("get", "nodes", "--request-timeout=2s").returncode != 0
+    running.start_apiserver()
+    assert ready_nodes(running) == BOTH
+
+
+def test_a_cluster_whose_processes_were_all_killed_starts_over_what_is_left(running: Box) -> None:
+    for name in running.processes.names():
+        record = running.processes.running(name)
         assert record is not None
         os.kill(record.pid, signal.SIGKILL)
-    assert not box.alive()
-    box.up(2)
-    assert ready_nodes(box) == ["node1=True", "node2=True"]
-    ready = box.kubectl("wait", "pod/pause-on-node2", "--for=condition=Ready", "--timeout=60s")
+    assert not running.alive()
+    running.up(2)
+    assert ready_nodes(running) == BOTH
+    ready = running.kubectl("wait", "pod/pause-on-node2", "--for=condition=Ready", "--timeout=60s")
     assert ready.returncode == 0, ready.stderr
 
 
-def test_a_cluster_comes_back_after_a_reboot_took_its_interfaces_and_control_groups(box: Box) -> None:
-    box.up(1)
-    box.processes.kill(*box.processes.names())
-    host.disconnect(box.layout)
-    host.remove_cgroup(box.layout.cgroup)
-    box.up(1)
-    assert ready_nodes(box) == ["node1=True"]
+def test_a_cluster_comes_back_after_a_reboot_took_its_interfaces_and_control_groups(running: Box) -> None:
+    running.processes.kill(*running.processes.names())
+    host.disconnect(running.layout)
+    host.remove_cgroup(running.layout.cgroup)
+    running.up(2)
+    assert ready_nodes(running) == BOTH
 
 
-def test_a_lost_node_returns_and_so_does_a_stopped_api_server(box: Box) -> None:
-    box.up(2)
-    box.kill_node("node2")
-    assert box.nodes() == ["node1"]
-    box.start_node("node2")
-    assert box.nodes() == ["node1", "node2"]
-    assert box.node_exec("node2", ["hostname"]).stdout == "node2\n"
-    box.stop_apiserver()
-    assert box.kubectl("get", "nodes", "--request-timeout=2s").returncode != 0
-    box.start_apiserver()
-    assert ready_nodes(box) == ["node1=True", "node2=True"]
+def test_a_cluster_that_is_stopped_leaves_nothing_behind(running: Box, began: Footprint) -> None:
+    running.down()
+    after = Footprint.of_host()
+    assert began.left_by(running, after) == []
+    assert began.sysctls == after.sysctls
+    assert commands_below(running.folders.root.parent) == []
+    assert not running.folders.root.exists()
 
 
 def kill_first(needle: str, state: Path, stop: threading.Event) -> None:
@@ -140,20 +169,3 @@ def test_a_node_that_cannot_start_says_why(box: Box, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(configuration, "kubelet", lambda _node, _folders: broken)
     with pytest.raises(BoxError, match=r"(?s)node1-kubelet ended 6 times: the node ends.*failed to decode"):
         box.up(1)
-
-
-def test_a_running_cluster_is_left_as_it_is(box: Box) -> None:
-    box.up(1)
-    before = {name: box.processes.recorded(name) for name in box.processes.names()}
-    box.up(1)
-    assert {name: box.processes.recorded(name) for name in box.processes.names()} == before
-
-
-def test_another_checkouts_cluster_is_neither_joined_nor_taken_apart(box: Box, tmp_path: Path) -> None:
-    box.up(1)
-    other = Box.at(tmp_path / "other", SELF_TEST)
-    with pytest.raises(BoxError, match=str(box.folders.root)):
-        other.up(1)
-    other.folders.root.mkdir(parents=True)
-    other.down()
-    assert ready_nodes(box) == ["node1=True"]
