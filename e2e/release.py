@@ -5,19 +5,38 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 from e2e.diagnosis import SYSTEM_NAMESPACE
 from e2e.kubectl import Kubectl
 from e2e.progress import Say, run_tool
 from e2e.sites import CHECKOUT, ImageNames, Site
 
-NAME = "pagefleet"
 CHART = CHECKOUT / "charts" / "pagefleet"
-OPERATOR = "pagefleet-operator"
-OPERATOR_PODS = f"app.kubernetes.io/instance={NAME},app.kubernetes.io/component=operator"
 
 
-def values(names: ImageNames, replicas: int) -> Mapping[str, object]:
+class Release(NamedTuple):
+    """One installation of the chart. Several share a cluster, each with the services of its shard."""
+
+    name: str = "pagefleet"
+    shard: str = ""
+
+    @property
+    def operator(self) -> str:
+        """The name of the operator's Deployment and of its Lease."""
+        return f"{self.name}-operator"
+
+    @property
+    def operator_pods(self) -> str:
+        """The label selector of the operator's pods."""
+        return f"app.kubernetes.io/instance={self.name},app.kubernetes.io/component=operator"
+
+
+MAIN = Release()
+"""The one that serves everything without a shard, and that brings the CRD."""
+
+
+def values(names: ImageNames, replicas: int, which: Release = MAIN) -> Mapping[str, object]:
     """Chart values for these images. The digest is an annotation, so that a rebuilt image is rolled out."""
     repository, at, digest = names.control.partition("@")
     tagged, _, tag = names.control.rpartition(":")
@@ -25,7 +44,9 @@ def values(names: ImageNames, replicas: int) -> Mapping[str, object]:
         "image": {"repository": repository, "digest": digest} if at else {"repository": tagged, "tag": tag},
         "engineImage": names.engine,
         "replicas": replicas,
+        "resources.requests.cpu": "300m",  # of a share beside engines that compute on the same two cores
         "podAnnotations": {"pagefleet.io/image-digest": names.control_digest},
+        **({"shard": which.shard, "crds.install": False} if which.shard else {}),
     }
 
 
@@ -35,25 +56,37 @@ def install(
     replicas: int = 1,
     timeout_s: int = 120,
     more: Mapping[str, object] = MappingProxyType({}),
+    which: Release = MAIN,
 ) -> None:
     """Install or upgrade the release, with `more` values, and wait until the operator is ready.
 
     Raises:
         ToolFailed: Helm fails, or the operator is not ready in time.
     """
-    _clear_interrupted(site)
-    words = ["upgrade", "--install", NAME, str(CHART), f"--namespace={SYSTEM_NAMESPACE}", "--create-namespace"]
-    given = [f"--set-json={key}={json.dumps(value)}" for key, value in {**values(names, replicas), **more}.items()]
+    _clear_interrupted(site, which)
+    words = ["upgrade", "--install", which.name, str(CHART), f"--namespace={SYSTEM_NAMESPACE}", "--create-namespace"]
+    given = [
+        f"--set-json={key}={json.dumps(value)}" for key, value in {**values(names, replicas, which), **more}.items()
+    ]
     run_tool([site.helm, *words, *given, "--wait", f"--timeout={timeout_s}s"], _quietly, site.kubectl.environment)
 
 
-def _clear_interrupted(site: Site) -> None:
+def _clear_interrupted(site: Site, which: Release) -> None:
     """Helm refuses every operation on a release whose latest one was interrupted. The CRD stays."""
-    status = [site.helm, "status", NAME, f"--namespace={SYSTEM_NAMESPACE}", "-o", "json"]
+    status = [site.helm, "status", which.name, f"--namespace={SYSTEM_NAMESPACE}", "-o", "json"]
     result = subprocess.run(status, env=site.kubectl.environment, capture_output=True, text=True, check=False)
     if result.returncode == 0 and json.loads(result.stdout)["info"]["status"].startswith("pending"):
-        undo = [site.helm, "uninstall", NAME, f"--namespace={SYSTEM_NAMESPACE}", "--wait"]
-        run_tool(undo, _quietly, site.kubectl.environment)
+        remove(site, which)
+
+
+def remove(site: Site, which: Release) -> None:
+    """Uninstall one release, if it is there; the CRD stays, and with it every InferenceService.
+
+    Raises:
+        ToolFailed: Helm fails.
+    """
+    words = ["uninstall", which.name, f"--namespace={SYSTEM_NAMESPACE}", "--ignore-not-found", "--wait"]
+    run_tool([site.helm, *words], _quietly, site.kubectl.environment)
 
 
 def _quietly(_line: str) -> None:
@@ -68,8 +101,7 @@ def uninstall(site: Site, say: Say) -> None:
     """
     kubectl, crd = site.kubectl, CHECKOUT / "crds" / "inferenceservices.yaml"
     run_tool(kubectl.command("delete", "--ignore-not-found", "-f", str(crd)), say, kubectl.environment)
-    helm = [site.helm, "uninstall", NAME, f"--namespace={SYSTEM_NAMESPACE}", "--ignore-not-found", "--wait"]
-    run_tool(helm, say, kubectl.environment)
+    remove(site, MAIN)
     namespace = kubectl.command("delete", "namespace", SYSTEM_NAMESPACE, "--ignore-not-found")
     run_tool(namespace, say, kubectl.environment)
 
@@ -81,4 +113,4 @@ def example(name: str) -> str:
 
 def operator_pods(kubectl: Kubectl) -> list[str]:
     """Names of the operator's pods."""
-    return [pod["metadata"]["name"] for pod in kubectl.within(SYSTEM_NAMESPACE).items("pods", OPERATOR_PODS)]
+    return [pod["metadata"]["name"] for pod in kubectl.within(SYSTEM_NAMESPACE).items("pods", MAIN.operator_pods)]

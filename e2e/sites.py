@@ -57,6 +57,11 @@ def _cluster_tool(*words: str) -> list[str]:
     return [sys.executable, "-m", "e2e.cluster", *words]
 
 
+def built_images() -> ImageNames:
+    """The images of this checkout as they were built last, by the names that the box's nodes know."""
+    return _named(images.CONTROL_IMAGE, images.ENGINE_IMAGE)
+
+
 def _named(control: str, engine: str) -> ImageNames:
     digests = {image.name: image.manifest_digest for image in images.built(state_folder())}
     return ImageNames(control, engine, digests[images.CONTROL_IMAGE], digests[images.ENGINE_IMAGE])
@@ -91,7 +96,7 @@ class BoxSite:
             run_tool(_cluster_tool("up"), say)
         with progress.step("images into the nodes") as say:
             run_tool(_cluster_tool("load"), say)
-        return _named(images.CONTROL_IMAGE, images.ENGINE_IMAGE)
+        return built_images()
 
     @property
     def kubectl(self) -> Kubectl:
@@ -120,7 +125,7 @@ class OwnSite:
             run_tool(_cluster_tool("push", self.registry), say)
         with progress.step("cluster answers"):
             self.kubectl.run("version")
-        pushed = _named(images.CONTROL_IMAGE, images.ENGINE_IMAGE)
+        pushed = built_images()
         # by digest: nodes that have an older image of the same tag would not pull again
         return pushed._replace(
             control=self._pulled(pushed.control, pushed.control_digest),

@@ -3,22 +3,22 @@
 import contextlib
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
 
-from e2e import broken, manifests
+from e2e import broken, manifests, spare_node
 from e2e.broken import DEVICE, FAULTS, Broken
 from e2e.devices import on_nodes
 from e2e.kubectl import Kubectl, Seen, Watch
-from e2e.operator_pods import Operator
 from e2e.service import KIND, Service, condition, wait_for
 from e2e.sites import BoxSite
+from pagefleet_api import labels
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 PROMPT_S = 5.0
+STEP_S = 0.1
 _KINDS = ("pods", "events", "deployments", KIND)
 _OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
@@ -115,11 +115,19 @@ def test_each_cause_is_gone_after_its_fix_and_until_then_tries_of_an_image_are_c
 
 
 @pytest.fixture(scope="module")
-def pair(kubectl: Kubectl) -> Service:
-    """Two pods on two nodes, beside a Service whose name makes variables like the engine's own."""
+def spare(place: BoxSite) -> Iterator[str]:
+    """The name of a third node, which may be lost without another story's loss."""
+    with spare_node.running(place) as name:
+        yield name
+
+
+@pytest.fixture(scope="module")
+def pair(spare: str, kubectl: Kubectl) -> Service:
+    """Two pods, one of them on the spare node, beside a Service whose name makes variables like the engine's own."""
     kubectl.run("create", "service", "clusterip", "pagefleet-api-key", "--tcp=80")
     service = Service(kubectl, "pair")
-    kubectl.apply(manifests.text(manifests.service("pair", replicas=2)))
+    pod = spare_node.preferred(labels.selector("pair"))
+    kubectl.apply(manifests.text(manifests.paced("pair", STEP_S, pod=pod, replicas=2)))
     service.wait_until_ready(2, 90)
     return service
 
@@ -129,19 +137,14 @@ def test_a_services_name_puts_nothing_into_the_engines_environment(pair: Service
     assert pair.kubectl.run("exec", pair.pods()[0].name, "--", "python3", "-c", words).split() == []
 
 
-def test_a_lost_node_is_named_and_its_pod_replaced(place: BoxSite, pair: Service, operator: Operator) -> None:
-    kubectl = pair.kubectl
-    with_operator = {pod["spec"]["nodeName"] for pod in operator.pods()}
-    (lost,) = [pod for pod in pair.pods() if pod.node not in with_operator]
-    node = str(lost.node)
+def test_a_lost_node_is_named_and_its_pod_replaced(place: BoxSite, pair: Service, spare: str) -> None:
+    kubectl, node = pair.kubectl, spare
+    (lost,) = [pod for pod in pair.pods() if pod.node == node]
 
     def successor_is_placed() -> bool:
         return sum(pod.node not in {None, node} and not pod.terminating for pod in pair.pods()) == 2
 
-    with contextlib.ExitStack() as stack:
-        stack.callback(kubectl.attempt, "taint", "nodes", node, f"{_OUT_OF_SERVICE}-")
-        stack.callback(place.box.start_node, node)
-        watch, pods = stack.enter_context(pair.watch()), stack.enter_context(Watch(kubectl, "pod", lost.name))
+    with pair.watch() as watch, Watch(kubectl, "pod", lost.name) as pods:
         place.box.kill_node(node)
         known = pods.until(lambda body: (condition(body, "Ready") or {})["status"] == "False", 60)
         told = watch.until(lambda body: f"its node {node} is away" in str(condition(body, "Ready")), 20)
@@ -151,5 +154,4 @@ def test_a_lost_node_is_named_and_its_pod_replaced(place: BoxSite, pair: Service
         assert ready["status"] == "True", "the other pod serves"
         kubectl.run("taint", "nodes", node, f"{_OUT_OF_SERVICE}=nodeshutdown:NoExecute")
         wait_for("the lost pod has a successor", successor_is_placed, 30)
-        stack.enter_context(ThreadPoolExecutor()).submit(place.box.start_node, node)
         pair.wait_until_ready(2, 60)

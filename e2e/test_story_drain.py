@@ -25,7 +25,8 @@ from pagefleet_api.metrics import Operator as OperatorMetrics
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 
 STREAMS = 200
-LONG, LONG_TOKENS, SHORT_TOKENS = 48, 116, 4
+STEP_S = 0.2
+LONG, LONG_TOKENS, SHORT_TOKENS = 48, 150, 50
 TO_GO = 100
 HELD_BY_LEAVING = 20
 
@@ -54,8 +55,8 @@ class Run(NamedTuple):
 @pytest.fixture(scope="module")
 def run(place: BoxSite, kubectl: Kubectl, prometheus: Prometheus, tmp_path_factory: pytest.TempPathFactory) -> Run:
     service = Service(kubectl, "trio")
-    engine = {"kvCache": {"size": "512Mi"}, "maxNumSeqs": 128}
-    kubectl.apply(manifests.text(manifests.service("trio", engine=engine, replicas=3, drain={"timeoutSeconds": 300})))
+    engine, drain = {"maxNumSeqs": 128}, {"timeoutSeconds": 300}
+    kubectl.apply(manifests.text(manifests.paced("trio", STEP_S, engine=engine, replicas=3, drain=drain)))
     service.wait_until_ready(3, 150)
     pods = service.pods()
     warm_ups = until_every_pod_answers(service, pods)

@@ -14,6 +14,7 @@ from e2e.sites import BoxSite
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 GPU = "nvidia.com/gpu"
+STEP_S = 0.1
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def one_gpu(place: BoxSite) -> Iterator[None]:
 def service(one_gpu: None, kubectl: Kubectl) -> Service:
     service = Service(kubectl, "tight")
     resources = {"requests": {"cpu": "50m"}, "limits": {GPU: 1, "memory": "2Gi"}}
-    kubectl.apply(manifests.text(manifests.service("tight", resources=resources)))
+    kubectl.apply(manifests.text(manifests.paced("tight", STEP_S, resources=resources)))
     service.wait_until_ready(1, 90)
     return service
 

@@ -47,7 +47,7 @@ def drained(service: Service, place: BoxSite) -> Iterator[tuple[str, Ridden]]:
 def test_draining_a_node_cuts_no_stream_off_and_moves_its_pods(service: Service, drained: tuple[str, Ridden]) -> None:
     node, ridden = drained
     assert_all_whole(ridden)
-    service.wait_until_ready(3, 60)
+    service.wait_until_ready(3, 150)
     assert node not in {pod.node for pod in service.pods() if not pod.terminating}
 
 
@@ -55,5 +55,5 @@ def test_deleting_a_pod_cuts_no_stream_off(service: Service, drained: tuple[str,
     until_every_pod_answers(service, [pod for pod in service.pods() if not pod.terminating])
     victim = service.pods()[0]
     assert_all_whole(ride(service, lambda: print(service.kubectl.run("delete", "pod", victim.name, timeout_s=280))))
-    service.wait_until_ready(3, 60)
+    service.wait_until_ready(3, 150)
     assert victim.name not in {pod.name for pod in service.pods()}

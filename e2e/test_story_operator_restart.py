@@ -1,29 +1,40 @@
 """The operator dies in the middle of something: what it began is finished once, and no request is lost."""
 
 import time
+from collections.abc import Iterator
 
 import pytest
 
-from e2e import manifests
+from e2e import manifests, release
 from e2e.answers import summary
 from e2e.exchange import Target
 from e2e.kubectl import Kubectl
 from e2e.load import Load, LoadPlan, numbered
 from e2e.operator_pods import Operator
 from e2e.service import Service, is_ready, wait_for
-from e2e.sites import BoxSite
+from e2e.sites import BoxSite, built_images
 from e2e.warm_up import until_every_pod_answers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 STREAMS = 24
 TOKENS = 100
+STEP_S = 0.1
+OWN = release.Release("pagefleet-mortal", shard="mortal")
+"""Its death is no other story's."""
 
 
 @pytest.fixture(scope="module")
-def service(place: BoxSite, kubectl: Kubectl) -> Service:
+def operator(place: BoxSite) -> Iterator[Operator]:
+    release.install(place, built_images(), which=OWN)
+    yield Operator(place, OWN)
+    release.remove(place, OWN)
+
+
+@pytest.fixture(scope="module")
+def service(operator: Operator, kubectl: Kubectl) -> Service:
     service = Service(kubectl, "steady")
-    kubectl.apply(manifests.text(manifests.service("steady")))
+    kubectl.apply(manifests.text(manifests.paced("steady", STEP_S, shard=OWN.shard)))
     service.wait_until_ready(1, 90)
     return service
 

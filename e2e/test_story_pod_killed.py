@@ -1,11 +1,11 @@
-"""An engine dies without a word while it streams."""
+"""Engines that compute: one dies without a word while it streams, and one leaves when its last answer is whole."""
 
 import time
 
 import pytest
 
 from e2e import manifests
-from e2e.answers import Fault
+from e2e.answers import Fault, summary
 from e2e.exchange import Target
 from e2e.kubectl import Kubectl
 from e2e.load import Load, LoadPlan, numbered
@@ -29,24 +29,29 @@ def service(place: BoxSite, kubectl: Kubectl) -> Service:
     return service
 
 
+def streams(service: Service) -> Load:
+    url = service.cluster_url()
+    target = Target(url=lambda: url, model=service.name)
+    return Load.start(LoadPlan(target=target, ask=numbered(TOKENS), clients=STREAMS, requests=STREAMS))
+
+
+def wait_for_streams_on_both(service: Service, load: Load) -> None:
+    """Every stream has begun, and each pod has some."""
+    pods = service.pods()
+
+    def holds() -> bool:
+        held = [pod_load(pod).in_flight for pod in pods]
+        return sum(held) == STREAMS and all(held) and all(left < TOKENS for left in load.open_requests().values())
+
+    wait_for("every stream has begun, on both pods", holds, 60, every_s=0.1)
+
+
 def test_a_killed_engine_is_told_and_replaced_and_the_other_pods_streams_go_on(
     place: BoxSite, service: Service
 ) -> None:
-    url = service.cluster_url()
-    plan = LoadPlan(
-        target=Target(url=lambda: url, model=service.name), ask=numbered(TOKENS), clients=STREAMS, requests=STREAMS
-    )
-    with service.watch() as watch, Load.start(plan) as load:
-        victim, other = service.pods()
-        wait_for(
-            "every stream has begun, on both pods",
-            lambda: (
-                pod_load(victim).in_flight + pod_load(other).in_flight == STREAMS
-                and all(tokens < TOKENS for tokens in load.open_requests().values())
-            ),
-            60,
-            every_s=0.1,
-        )
+    with service.watch() as watch, streams(service) as load:
+        victim, _ = service.pods()
+        wait_for_streams_on_both(service, load)
         held = pod_load(victim).in_flight
         assert 0 < held < STREAMS
         killed_s = time.monotonic()
@@ -63,3 +68,15 @@ def test_a_killed_engine_is_told_and_replaced_and_the_other_pods_streams_go_on(
     restarted = {pod.name: pod.restarts for pod in service.pods()}
     assert sum(restarted.values()) == 1 or victim.name not in restarted
     assert (condition(service.object(), "Ready") or {})["status"] == "True"
+
+
+def test_an_engine_that_leaves_answers_everything_first(service: Service) -> None:
+    until_every_pod_answers(service, service.pods())
+    with service.watch() as watch, streams(service) as load:
+        wait_for_streams_on_both(service, load)
+        began_s = time.monotonic()
+        service.scale(1)
+        result = summary(load.wait(120))
+        watch.until(lambda body: is_ready(body, 1), 60, since_s=began_s)
+    assert (result.answered, result.faults) == (STREAMS, {})
+    wait_for("one pod is left", lambda: len(service.pods()) == 1, 60)

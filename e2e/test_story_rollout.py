@@ -18,7 +18,7 @@ from e2e.warm_up import until_every_pod_answers
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 
 STEP_S = 0.25
-CLIENTS, TOKENS, LEAST = 16, 4, 200
+CLIENTS, TOKENS, LEAST = 16, 6, 200
 
 
 @pytest.fixture(scope="module")

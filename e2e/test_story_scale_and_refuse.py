@@ -11,6 +11,8 @@ from e2e.sites import BoxSite
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
+STEP_S = 0.1
+
 
 def bad(**spec: Any) -> dict[str, Any]:
     return manifests.service("bad", **spec)
@@ -52,11 +54,11 @@ def test_a_bad_manifest_is_refused_with_the_fields_name(
 
 def test_a_mistake_in_a_patch_leaves_the_running_service_alone(place: BoxSite, kubectl: Kubectl) -> None:
     service = Service(kubectl, "x")
-    kubectl.apply(manifests.text(manifests.service("x")))
+    kubectl.apply(manifests.text(manifests.paced("x", STEP_S)))
     before = service.object()["metadata"]["generation"]
-    patch = '{"spec": {"engine": {"kvCache": {"size": null}}}}'
+    patch = '{"spec": {"rollout": {"maxSurge": 0, "maxUnavailable": 0}}}'
     refused = kubectl.attempt("patch", KIND, "x", "--type=merge", "-p", patch)
-    assert "engine.kvCache.size is required when engine.device is cpu" in refused.stderr
+    assert "rollout.maxSurge and rollout.maxUnavailable must not both be 0" in refused.stderr
     assert service.object()["metadata"]["generation"] == before
 
 
