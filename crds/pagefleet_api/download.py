@@ -16,22 +16,24 @@ Size = Annotated[int, Field(ge=0, le=2**60)]
 
 
 class DownloadProgress(BaseModel):
-    """Bytes that are there, with those of earlier tries, and in all; 404 before these are known.
+    """Bytes that are there, with those of earlier tries; 404 before they are known.
 
-    bytes_per_second: lately; absent until it was measured.
+    total_bytes: absent where the source does not tell the size of every file. bytes_per_second: lately; absent until it
+    was measured.
     """
 
     model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore")
 
     bytes: Size
-    total_bytes: Size
+    total_bytes: Size | None = None
     bytes_per_second: Size | None = None
 
     @property
     def seconds_left(self) -> float | None:
         """At that rate; None when it is not known, or nothing comes."""
-        left = max(self.total_bytes - self.bytes, 0)
-        return left / self.bytes_per_second if self.bytes_per_second else None
+        if self.total_bytes is None or not self.bytes_per_second:
+            return None
+        return max(self.total_bytes - self.bytes, 0) / self.bytes_per_second
 
 
 class DownloadFailure(BaseModel):

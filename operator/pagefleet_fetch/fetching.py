@@ -165,8 +165,9 @@ def _download(
     kept: dict[str, KeptFile],
 ) -> Record:
     left = [file for file in wanted if file.path not in kept]
-    whole_bytes = sum(file.size_bytes or 0 for file in wanted)
-    meter = Meter(whole_bytes, whole_bytes - folder.missing_bytes(wanted, kept))
+    sizes = [file.size_bytes for file in wanted]
+    told_bytes = sum(size or 0 for size in sizes)
+    meter = Meter(None if None in sizes else told_bytes, told_bytes - folder.missing_bytes(wanted, kept))
     if request.board is not None:
         request.board.show(meter.progress)
     arrived = Downloads(source, folder, request.patience, meter).run(left, request.parallel)

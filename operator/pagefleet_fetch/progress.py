@@ -8,9 +8,14 @@ from pagefleet_api.download import DownloadProgress
 
 
 class Meter:
-    """Counts bytes from several threads. `done_bytes`: of all, those that are there already."""
+    """Counts bytes from several threads.
 
-    def __init__(self, total_bytes: int, done_bytes: int = 0, clock_s: Callable[[], float] = time.monotonic) -> None:
+    total_bytes: None where it is not known. done_bytes: of all, those that are there already.
+    """
+
+    def __init__(
+        self, total_bytes: int | None, done_bytes: int = 0, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self._total_bytes, self._clock_s = total_bytes, clock_s
         self._done_bytes, self._lock = done_bytes, threading.Lock()
         self._measured_bytes, self._measured_s = done_bytes, clock_s()

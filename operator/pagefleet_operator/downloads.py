@@ -9,8 +9,8 @@ from pagefleet_api.download import DownloadProgress
 from pagefleet_operator.cache import ServiceKey
 from pagefleet_operator.observed import Pod
 
-_EVERY_S = 10.0
-"""Each answer that differs is a write for every service that waits for the download."""
+_FIRST_S, _EVERY_S = 10.0, 30.0
+"""Until it tells something, and then: each answer that differs is a write for every service that waits for it."""
 _REMEMBERED = 1000
 
 Ask = Callable[[Pod], Awaitable[DownloadProgress | None]]
@@ -22,6 +22,10 @@ class _Asked:
     at_s: float
     told: DownloadProgress | None = None
     waiting: set[ServiceKey] = field(default_factory=set)
+
+    def left_s(self, now_s: float) -> float:
+        """Until it is to be asked again."""
+        return self.at_s + (_FIRST_S if self.told is None else _EVERY_S) - now_s
 
 
 class Downloads:
@@ -35,7 +39,7 @@ class Downloads:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def about(self, key: ServiceKey, pods: Sequence[Pod]) -> Mapping[str, DownloadProgress]:
-        """By pod uid. They are asked beside, at most every ten seconds, and what is new brings a pass over `key`."""
+        """By pod uid. They are asked beside, and what is new brings a pass over `key`."""
         running = [pod for pod in pods if pod.active and pod.running and pod.ip is not None]
         for pod in running:
             self._keep_asking(key, pod)
@@ -44,9 +48,9 @@ class Downloads:
 
     def _keep_asking(self, key: ServiceKey, pod: Pod) -> None:
         known, now_s = self._asked.get(pod.uid), self._clock_s()
-        if known is not None and now_s < known.at_s + _EVERY_S:
+        if known is not None and (left_s := known.left_s(now_s)) > 0:
             known.waiting.add(key)
-            self._look_again(key, known.at_s + _EVERY_S - now_s)
+            self._look_again(key, left_s)
             return
         asked = self._asked[pod.uid] = _Asked(now_s, None if known is None else known.told, {key})
         while len(self._asked) > _REMEMBERED:
@@ -59,4 +63,4 @@ class Downloads:
         told = await self._ask(pod) or asked.told
         news, asked.told = told != asked.told, told
         for key in asked.waiting:
-            self._look_again(key, 0 if news else _EVERY_S)
+            self._look_again(key, 0 if news else asked.left_s(asked.at_s))

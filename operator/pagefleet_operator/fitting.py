@@ -71,13 +71,18 @@ class _Rest(NamedTuple):
     failures: int = 0
     """In a row."""
 
-    def after(self, error: FilesUnread, now_s: float) -> "_Rest":
-        """Twice as long each time, or for as long as it asks. Any answer but that it is busy ends the row."""
-        if not error.busy:
-            return _Rest()
-        own_s = min(_REST_FIRST_S * 2.0**self.failures, _REST_CAP_S)
+    def after(self, error: FilesUnread | None, now_s: float) -> "_Rest":
+        """Twice as long each time, or for as long as it asks. Any answer but that it is busy ends the row.
+
+        What comes during a rest answers who asked before it began: it makes the rest longer at most.
+        """
+        resting = now_s < self.until_s
+        if error is None or not error.busy:
+            return self if resting else _Rest()
+        failures = self.failures if resting else min(self.failures + 1, _DOUBLINGS)
+        own_s = min(_REST_FIRST_S * 2.0 ** (failures - 1), _REST_CAP_S)
         asked_s = own_s if error.after_s is None else min(max(error.after_s, _REST_FIRST_S), _REST_ASKED_CAP_S)
-        return _Rest(now_s + asked_s, min(self.failures + 1, _DOUBLINGS))
+        return _Rest(max(self.until_s, now_s + asked_s), failures)
 
 
 class Fitting:
@@ -172,7 +177,7 @@ class Fitting:
         except Exception as error:  # else nobody would ever be told, and what waits for it would wait for ever
             log.exception("model_files_crashed", extra={"model": model.uri})
             return _failed(f"{model.uri}: its files cannot be read: {error!r}", failures)
-        self._rest = _Rest()
+        self._rest = self._rest.after(None, time.monotonic())
         return _Tried(facts, "", 0, 0.0)
 
     async def _credentials(self, model: ModelKey) -> dict[str, str]:

@@ -59,7 +59,8 @@ def _learnt(log: StartLog, observed: Observed, now: Now) -> StartLog:
 def _claim(claim: Claim, observed: Observed, fleet: Fleet, now: Now) -> Claim:
     times = (pod.start.scheduled for pod in observed.pods if pod.active)
     placed = max((time for time in times if time is not None), default=None)
-    return claim.seen(now.monotonic_s, waits=fleet.unplaced > 0, placed=placed)
+    template = None if observed.deployment is None else observed.deployment.template
+    return claim.seen(now.monotonic_s, waits=fleet.unplaced > 0, placed=placed, template=template)
 
 
 def _rival(own: Claim, kept: Mapping[ServiceKey, Recollection], now: Now) -> str | None:

@@ -86,3 +86,10 @@ def test_the_rate_is_of_the_time_since_the_last_measurement() -> None:
     meter.add(-250)
     now_s = 20.0
     assert fields(meter.measure()) == {"bytes": 50, "total_bytes": 1000, "bytes_per_s": 0, "eta_s": None}
+
+
+def test_without_the_size_of_every_file_nobody_is_told_how_much_is_left() -> None:
+    meter = Meter(None, 100)
+    meter.add(200)
+    progress = meter.measure()
+    assert (progress.bytes, progress.total_bytes, progress.seconds_left) == (300, None, None)

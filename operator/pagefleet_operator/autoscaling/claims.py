@@ -23,15 +23,22 @@ class Claim(NamedTuple):
     """Waits before this one, since a pod last got a place."""
     placed: datetime | None = None
     """When a pod last got a place, by the cluster's clock; None while none did."""
+    template: str | None = None
+    """Digest of what the pods are made from."""
 
     def holds(self, now_s: float) -> bool:
         """Whether services of lower priority stand back for it."""
         return self.since_s is not None and self.earlier_s + now_s - self.since_s < CLAIM_LIMIT_S
 
-    def seen(self, now_s: float, *, waits: bool, placed: datetime | None) -> "Claim":
-        """As it is now: whether pods wait, and when the latest got its place. Only that ends what has counted."""
-        if placed is not None and (self.placed is None or placed > self.placed):
-            return self._replace(since_s=now_s if waits else None, earlier_s=0.0, placed=placed)
+    def seen(self, now_s: float, *, waits: bool, placed: datetime | None, template: str | None = None) -> "Claim":
+        """As it is now: whether pods wait, when the latest got its place, and what they are made from.
+
+        A place, or other pods, which may fit where those did not, end what has counted; nothing else does.
+        """
+        placed_anew = placed is not None and (self.placed is None or placed > self.placed)
+        if placed_anew or template != self.template:
+            latest = placed if placed_anew else self.placed
+            return self._replace(since_s=now_s if waits else None, earlier_s=0.0, placed=latest, template=template)
         if not waits:
             waited_s = 0.0 if self.since_s is None else now_s - self.since_s
             return self._replace(since_s=None, earlier_s=self.earlier_s + waited_s)

@@ -179,7 +179,7 @@ def _parsed(body: Body) -> InferenceService | None:
 
 def tls_context(made: certificate.Serving, authority_pem: str | None = None) -> ssl.SSLContext:
     """A client may come without a certificate, and is then told that it must not; one that `authority_pem` has not
-    signed ends the handshake. Raises ssl.SSLError for an authority that is none.
+    signed ends the handshake. Raises ssl.SSLError or ValueError for an authority that is none.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_OPTIONAL
@@ -188,5 +188,7 @@ def tls_context(made: certificate.Serving, authority_pem: str | None = None) -> 
         pem.flush()
         context.load_cert_chain(pem.name)
     if authority_pem is not None:
+        if not authority_pem.isascii():  # `ssl` would raise a TypeError
+            raise ValueError("its authority is no certificate in PEM")
         context.load_verify_locations(cadata=authority_pem)
     return context

@@ -99,15 +99,22 @@ def _under_way(name: str, own: Own | None, pods: Sequence[Pod], told: Mapping[st
 
 def how_far(progress: DownloadProgress) -> str:
     """For people: 12.3 of 40.0 GiB (30 %), 118.0 MiB/s, 4 min left."""
-    size, unit = next((size, unit) for size, unit in _UNITS if progress.total_bytes >= size)
-    here, whole = (f"{count / size:.1f}" if size else f"{count}" for count in (progress.bytes, progress.total_bytes))
-    share = min(100 * progress.bytes // max(progress.total_bytes, 1), 100)
-    words = f"{here} of {whole} {unit} ({share} %)"
-    if progress.bytes_per_second is None:
+    words, rate, left_s = _bytes(progress.bytes, progress.total_bytes), progress.bytes_per_second, progress.seconds_left
+    if rate is None:
         return words
-    if progress.seconds_left is None:
+    if rate == 0:
         return f"{words}, nothing comes at the moment"
-    return f"{words}, {progress.bytes_per_second / 2**20:.1f} MiB/s, {_duration(progress.seconds_left)} left"
+    words = f"{words}, {rate / 2**20:.1f} MiB/s"
+    return words if left_s is None else f"{words}, {_duration(left_s)} left"
+
+
+def _bytes(here: int, total: int | None) -> str:
+    size, unit = next((size, unit) for size, unit in _UNITS if (here if total is None else total) >= size)
+    said = f"{here / size:.1f}" if size else f"{here}"
+    if total is None:
+        return f"{said} {unit} so far"
+    share = min(100 * here // max(total, 1), 100)
+    return f"{said} of {total / size:.1f} {unit} ({share} %)" if size else f"{said} of {total} {unit} ({share} %)"
 
 
 def _duration(seconds: float) -> str:

@@ -219,7 +219,7 @@ def _on_trial(trial: Trial, analysis: Analysis | None, requests: int | None) -> 
 def _external(service: InferenceService, unserved: str | None) -> Verdict:
     """Who sets the number; nobody may have done so yet."""
     replicas, writer = service.spec.replicas, service.scaled_by
-    more = "" if unserved is None else f"; the operator's metrics cannot be read: {unserved}"
+    more = "" if unserved is None else f"; a HorizontalPodAutoscaler cannot read the operator's metrics: {unserved}"
     if writer is None:
         words = f"nobody has set spec.replicas through /scale; it stays {replicas}"
         return Verdict(None, Reason.AWAITS_SCALER, words + more)

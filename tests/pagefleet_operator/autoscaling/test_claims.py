@@ -44,3 +44,15 @@ def test_a_pod_that_is_gone_takes_its_place_along_and_gives_no_wait_anew() -> No
     placed = Claim().seen(0.0, waits=True, placed=START)
     for time in (None, START - timedelta(hours=1), START):
         assert not placed.seen(CLAIM_LIMIT_S, waits=True, placed=time).holds(CLAIM_LIMIT_S)
+
+
+def test_other_pods_may_fit_where_those_before_them_did_not_and_wait_anew() -> None:
+    ran_out = (
+        Claim()
+        .seen(0.0, waits=True, placed=None, template="16 GPUs")
+        .seen(CLAIM_LIMIT_S, waits=True, placed=None, template="16 GPUs")
+    )
+    assert not ran_out.holds(CLAIM_LIMIT_S)
+    changed = ran_out.seen(CLAIM_LIMIT_S, waits=True, placed=None, template="8 GPUs")
+    assert changed.holds(2 * CLAIM_LIMIT_S - 1)
+    assert not changed.seen(CLAIM_LIMIT_S + 1, waits=True, placed=None, template="8 GPUs").holds(2 * CLAIM_LIMIT_S)

@@ -67,9 +67,11 @@ def test_a_job_under_way_tells_how_far_it_is_once_it_said_so() -> None:
         (99 << 20, 100 << 20, 1 << 20, "99.0 of 100.0 MiB (99 %), 1.0 MiB/s, 1 s left"),
         (5, 10, 0, "5 of 10 bytes (50 %), nothing comes at the moment"),
         (10, 0, None, "10 of 0 bytes (100 %)"),
+        (5 << 30, None, 50 << 20, "5.0 GiB so far, 50.0 MiB/s"),
+        (5, None, 0, "5 bytes so far, nothing comes at the moment"),
     ],
 )
-def test_how_far_a_download_is_in_words(done: int, total: int, rate: int | None, words: str) -> None:
+def test_how_far_a_download_is_in_words(done: int, total: int | None, rate: int | None, words: str) -> None:
     assert how_far(DownloadProgress(bytes=done, total_bytes=total, bytes_per_second=rate)) == words
 
 

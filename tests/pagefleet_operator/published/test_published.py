@@ -130,4 +130,4 @@ def test_an_api_of_metrics_that_is_refused_is_told_where_somebody_looks_for_the_
     for service in (external(), external(managedFields=[scaled("kubectl", "2026-01-01T00:00:00Z")])):
         active = condition(build.status(seen(loads={}), 3, of=service, unserved=refusal), "ScalingActive")
         assert active is not None
-        assert active.message.endswith(f"; the operator's metrics cannot be read: {refusal}")
+        assert active.message.endswith(f"; a HorizontalPodAutoscaler cannot read the operator's metrics: {refusal}")

@@ -106,6 +106,10 @@ def later(monkeypatch: pytest.MonkeyPatch, ahead_s: float) -> None:
     monkeypatch.setattr(fitting, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + ahead_s))
 
 
+BUSY = FilesUnread("busy", busy=True)
+BUSY_FOR_10_MIN = FilesUnread("busy", busy=True, after_s=600.0)
+
+
 class Hub:
     """Reads whose ends the test decides."""
 
@@ -151,6 +155,26 @@ async def test_a_hub_that_is_busy_is_left_alone_by_all_and_its_words_are_told_to
     later(monkeypatch, 95.0)
     assert (await hub.world.knows(remote("hf://org/b"))).facts == FACTS
     assert (await hub.world.knows(remote("hf://org/a"))).facts == FACTS
+
+
+@pytest.mark.parametrize(
+    ("answers", "until_s", "failures"),
+    [
+        ([(0, BUSY_FOR_10_MIN), (1, BUSY)], 600, 1),
+        ([(0, BUSY), (0, BUSY), (1, BUSY), (2, BUSY)], 7, 1),
+        ([(0, BUSY), (6, BUSY)], 16, 2),
+        ([(0, BUSY_FOR_10_MIN), (1, None), (2, FilesUnread("no such Secret"))], 600, 1),
+        ([(0, BUSY), (6, BUSY), (20, None)], 0, 0),
+        ([(0, BUSY), (6, FilesUnread("no such model"))], 0, 0),
+    ],
+)
+def test_answers_that_come_during_a_rest_make_it_no_shorter_and_are_no_further_failure(
+    answers: list[tuple[float, FilesUnread | None]], until_s: float, failures: int
+) -> None:
+    rest = fitting._Rest()
+    for now_s, answer in answers:
+        rest = rest.after(answer, now_s)
+    assert rest == (until_s, failures)
 
 
 async def test_a_hub_that_is_busy_for_a_moment_is_asked_again_before_anybody_is_told(
