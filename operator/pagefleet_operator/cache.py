@@ -67,17 +67,17 @@ class WatchCache:
         self._entries: dict[str, dict[str, _Entry]] = {kind: {} for kind in KEPT}
         self._places: dict[str, dict[_Place, set[str]]] = {kind: {} for kind in KEPT}
         self._gone: dict[str, int | None] = {}
-        self._lacking: dict[str, str] = {}
+        self._lacking: dict[tuple[str, str | None], str] = {}
 
-    def lack(self, kind: str) -> str | None:
-        """Why the API server does not give us this kind, with the way out; None when it does."""
-        return self._lacking.get(kind)
+    def lack(self, kind: str, namespace: str | None) -> str | None:
+        """Why the API server does not give us this kind there, with the way out; None when it does."""
+        return self._lacking.get((kind, namespace)) or self._lacking.get((kind, None))
 
-    def note_lack(self, kind: str, words: str | None) -> None:
-        """What `lack` is to answer from now on."""
-        self._lacking.pop(kind, None)
+    def note_lack(self, kind: str, namespace: str | None, words: str | None) -> None:
+        """What `lack` is to answer from now on, there or (None) in the whole cluster."""
+        self._lacking.pop((kind, namespace), None)
         if words is not None:
-            self._lacking[kind] = words
+            self._lacking[kind, namespace] = words
 
     def put(self, kind: str, body: Body) -> None:
         """Keep `body` unless a newer version of it is known or the object went away after it."""
@@ -95,13 +95,16 @@ class WatchCache:
         self._entries[kind][uid] = _Entry(version, meta["name"], place, value)
         self._places[kind].setdefault(place, set()).add(uid)
 
-    def drop(self, kind: str, uid: str, last: Body | None = None) -> None:
+    def drop(self, kind: str, uid: str, last: Body | None = None, *, for_good: bool = True) -> None:
         """The object is gone, or has lost our label; `last` is what the server said of it then.
 
-        An answer to an own write may come later than the news of the end: it must not bring the object back.
+        An answer to an own write may come later than the news of the end: it must not bring the object back. But one
+        that is only out of sight (not `for_good`) may come back as it was.
         """
         known = self._entries[kind].get(uid)
         self._remove(kind, uid)
+        if not for_good:
+            return
         version = known.version if known else None
         self._gone[uid] = version if last is None else _version(last["metadata"])
         while len(self._gone) > _REMEMBERED_GONE:
@@ -117,14 +120,21 @@ class WatchCache:
         entry = self._entries[kind].get(uid)
         return None if entry is None else entry.version
 
+    def has(self, kind: str, meta: Mapping[str, Any]) -> bool:
+        """Whether the object with that metadata is known as of its version, or as of a later one."""
+        entry, version = self._entries[kind].get(meta["uid"]), _version(meta)
+        return entry is not None and None not in {entry.version, version} and not _newer(version, entry.version)
+
     def generation(self, uid: str) -> int | None:
         """How often the wish of an InferenceService has changed; None when it is not known."""
         entry = self._entries[labels.KIND].get(uid)
         return None if entry is None else entry.value["metadata"].get("generation")
 
-    def services(self) -> list[ServiceKey]:
-        """Every InferenceService."""
-        return [ServiceKey(entry.place.namespace, entry.name) for entry in self._entries[labels.KIND].values()]
+    def services(self, namespace: str | None = None) -> list[ServiceKey]:
+        """Every InferenceService, of one namespace or of all."""
+        entries = self._entries[labels.KIND].values()
+        found = (entry for entry in entries if namespace in {None, entry.place.namespace})
+        return [ServiceKey(entry.place.namespace, entry.name) for entry in found]
 
     def owners(self, kind: str, uid: str) -> tuple[ServiceKey, ...]:
         """The InferenceServices that a known object belongs to: a Job and its pods may belong to several."""
@@ -144,6 +154,12 @@ class WatchCache:
             if entry.name == key.name:
                 return dict(entry.value)
         return None
+
+    def in_groups(self, key: ServiceKey) -> bool:
+        """Whether a service asks for groups of pods, or has some."""
+        spec = (self.service(key) or {}).get("spec") or {}
+        stages = ((spec.get("engine") or {}).get("parallelism") or {}).get("pipeline") or 1
+        return stages != 1 or bool(self.workers(key)) or any(pod.group is not None for pod in self.pods(key))
 
     def services_of(self, namespace: str) -> list[Body]:
         """Every InferenceService of a namespace as the API server gave it."""

@@ -187,15 +187,9 @@ class Cluster:
         answer = await self._request("GET", kind.path(namespace), query=query, timeout_s=self._read_timeout_s)
         return list(answer.get("items") or ())
 
-    async def ours(self, kind: Kind, namespace: str | None) -> list[Body]:
-        """Our objects of a kind, as the server's storage has them now. NotFound when it does not have the kind."""
-        query = (("labelSelector", f"{labels.MANAGED_BY}={labels.FIELD_MANAGER}"),)
-        answer = await self._request("GET", kind.path(namespace), query=query, timeout_s=self._read_timeout_s)
-        kind_of = {"apiVersion": kind.api_version, "kind": kind.name}
-        return [{**item, **kind_of} for item in answer.get("items") or ()]
-
-    async def uids(self, kind: Kind, namespace: str | None) -> set[str]:
-        """The uids of all our objects of a kind, as the server's storage has them now."""
+    async def listed(self, kind: Kind, namespace: str | None) -> list[Body]:
+        """The metadata of all our objects of a kind, as the server's storage has them now. NotFound when it does not
+        have the kind."""
         children = f"{labels.MANAGED_BY}={labels.FIELD_MANAGER}"
         ours = selector(self._settings.shard) if kind is INFERENCE_SERVICE else children
         answer = await self._request(
@@ -205,7 +199,11 @@ class Cluster:
             timeout_s=self._read_timeout_s,
             accept=_METADATA_ONLY,
         )
-        return {item["metadata"]["uid"] for item in answer.get("items") or ()}
+        return list(answer.get("items") or ())
+
+    async def uids(self, kind: Kind, namespace: str | None) -> set[str]:
+        """The uids of the same."""
+        return {item["metadata"]["uid"] for item in await self.listed(kind, namespace)}
 
     async def serves_our_kind(self) -> bool:
         """Whether the CRD is there and established."""

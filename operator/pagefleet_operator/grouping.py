@@ -17,7 +17,7 @@ class Grouping:
 
     def plan(self, service: InferenceService, live: Body | None, *, held_back: bool) -> Supply:
         """What the service's pods wait for, if they wait; pods of an earlier spec go on meanwhile."""
-        lack = self._cache.lack(GROUP_SET.name)
+        lack = self._cache.lack(GROUP_SET.name, service.namespace)
         if not service.spec.in_groups or lack is None:
             return Supply()
         asked = f"engine.parallelism.pipeline {service.spec.engine.parallelism.pipeline}"

@@ -72,7 +72,12 @@ class Program:
         self._claims = Claims(settings, self._cache, cluster, self._queue.add_after)
         self._watch = Watch(settings, self._cache, cluster, self._queue)
         self._groups = GroupWatch(
-            settings.namespaces or (None,), self._cache, cluster, self._queue, interval_s=timings.groups_look_s
+            settings.namespaces or (None,),
+            self._cache,
+            cluster,
+            self._queue,
+            self._holds,
+            interval_s=timings.groups_look_s,
         )
         self._beat_s = time.monotonic()
         self._notes: list[Callable[[], Check]] = []
@@ -168,12 +173,14 @@ class Program:
         """Passes, one after another. Without the lead, or without access to its namespace, a key is let go: each
         of them begins with all its keys."""
         await self._watch.synced.wait()
-        await self._groups.synced.wait()
         while True:
             key = await self._queue.get()
             try:
                 if self._holds() and self._watch.knows(key.namespace):
-                    await self._pass(key)
+                    if self._groups.knows(key):  # which brings the key back else
+                        await self._pass(key)
+                    else:
+                        self._queue.succeeded(key)
                 else:
                     self._reconciler.forget(key)
                     self._claims.forget(key)
@@ -232,6 +239,7 @@ class Program:
     def _leads(self, leads: bool) -> None:
         self._metrics.set(Operator.LEADER, 1 if leads else 0)
         if leads:
+            self._groups.begin()
             self._add_all()
         else:
             self._reconciler.forget_all()
@@ -271,7 +279,9 @@ class Program:
         if not self._watch.synced.is_set():
             return (Check("caches", False, "not synced"),)
         refused = ", ".join(self._watch.refused())
+        unlisted = ", ".join(self._groups.unlisted())
         words = f"synced; no access to {refused}" if refused else "synced"
+        words += f"; LeaderWorkerSets not listed yet: {unlisted}" if unlisted else ""
         return (Check("caches", self._watch.knows_any(), words), *(note() for note in self._notes))
 
     def _exposition(self) -> bytes:

@@ -4,13 +4,13 @@ Everything else takes either for granted; where the spec asks for the other one,
 its successor serve, as the pods of an earlier template do.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pagefleet_api import labels
 from pagefleet_api.service import InferenceService
 from pagefleet_operator.kinds import DEPLOYMENT, GROUP_SET, WORKLOADS
-from pagefleet_operator.observed import Body, ChildKey, DeploymentView, Now, Observed, Pod
+from pagefleet_operator.observed import Body, ChildKey, DeploymentView, Now, Observed, Pod, controller_of
 from pagefleet_operator.plan.convergence import Action, without_removals
 from pagefleet_operator.plan.rollout import cannot_be_placed
 
@@ -26,12 +26,16 @@ def asked_for(service: InferenceService) -> ChildKey:
 
 def live(service: InferenceService, children: Mapping[ChildKey, Body]) -> Body | None:
     """The one that is there: that which the spec asks for, else the one before it."""
-    return children.get(asked_for(service)) or any_live(children)
+    return children.get(asked_for(service)) or next(_others(service, children), None)
 
 
-def any_live(children: Mapping[ChildKey, Body]) -> Body | None:
-    """Whichever is there."""
-    return next((body for child, body in children.items() if child.kind in WORKLOADS), None)
+def _others(service: InferenceService, children: Mapping[ChildKey, Body]) -> Iterator[Body]:
+    """The service's workloads that its spec does not ask for. Others' do not count: names and labels can be copied."""
+    for child, body in children.items():
+        if child.kind not in WORKLOADS or child == asked_for(service):
+            continue
+        if (controller_of(body) or {}).get("uid") == service.uid:
+            yield body
 
 
 def grouped(service: InferenceService, children: Mapping[ChildKey, Body]) -> bool:
@@ -50,7 +54,7 @@ def view(service: InferenceService, children: Mapping[ChildKey, Body], pods: Ite
         found = DeploymentView.from_group_set(body, leaders)
     else:
         found = DeploymentView.from_object(body)
-    others = [other for child, other in children.items() if child.kind in WORKLOADS and other is not body]
+    others = (other for other in _others(service, children) if other is not body)
     return replace(found, has_predecessor=True) if any(_stays(other) for other in others) else found
 
 

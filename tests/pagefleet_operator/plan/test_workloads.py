@@ -27,8 +27,9 @@ def service(*, pipeline: int = 2, max_surge: Any = None) -> InferenceService:
     return InferenceService.parse({"metadata": {"name": "s", "namespace": "n", "uid": "u"}, "spec": spec})
 
 
-def body(child: ChildKey, *, template: str = "new", leaves: bool = False, **spec: Any) -> Body:
+def body(child: ChildKey, *, template: str = "new", leaves: bool = False, owner: str = "u", **spec: Any) -> Body:
     meta: dict[str, Any] = {"name": child.name, "uid": child.kind, "annotations": {labels.TEMPLATE: template}}
+    meta["ownerReferences"] = [{"uid": owner, "controller": True}]
     meta |= {"deletionTimestamp": "2026-01-01T00:00:00Z"} if leaves else {}
     return {"kind": child.kind, "metadata": meta, "spec": spec, "status": {"readyReplicas": 1}}
 
@@ -85,6 +86,18 @@ def test_a_workload_beside_it_is_an_earlier_template_until_it_goes(leaves: bool,
     other = workloads.view(service(pipeline=1), children, (leader(),))
     assert other is not None
     assert other.name == "s"
+
+
+@pytest.mark.parametrize(("copied", "pipeline"), [(ChildKey("LeaderWorkerSet", "copy"), 1), (DEPLOYMENT, 2)])
+def test_a_workload_of_somebody_else_is_no_earlier_one(copied: ChildKey, pipeline: int) -> None:
+    asked = service(pipeline=pipeline)
+    own = workloads.asked_for(asked)
+    copy = body(copied, owner="somebody else")
+    view = workloads.view(asked, {copied: copy, own: body(own)}, ())
+    assert view is not None
+    assert (view.name, view.has_predecessor) == (own.name, False)
+    assert workloads.view(asked, {copied: copy}, ()) is None
+    assert workloads.grouped(asked, {copied: copy}) == (pipeline == 2)
 
 
 def test_the_earlier_workload_stays_until_as_many_as_are_wanted_serve() -> None:

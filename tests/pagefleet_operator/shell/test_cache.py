@@ -121,3 +121,23 @@ def test_templates_are_those_of_the_services_own_deployment_in_the_order_of_thei
     assert [each.template_hash for each in cache.generations(_KEY)] == ["s-1", "s-2"]
     assert cache.owners("ReplicaSet", "s-1") == (_KEY,)
     assert cache.generations(ServiceKey("n", "other")) == ()
+
+
+def test_a_service_is_in_groups_by_its_spec_or_by_the_pods_that_it_has() -> None:
+    cache, key = WatchCache(), ServiceKey("n", "s")
+    assert not cache.in_groups(key)
+    cache.put(labels.KIND, _body("s", "u", 1))
+    assert not cache.in_groups(key)
+    cache.put("Pod", _pod("alone", 1))
+    assert not cache.in_groups(key)
+    leader = _pod("leader", 1)
+    leader["metadata"]["labels"][labels.GROUP_INDEX] = "0"
+    cache.put("Pod", leader)
+    assert cache.in_groups(key)
+    cache.drop("Pod", leader["metadata"]["uid"])
+    worker = {"namespace": "n", "name": "w", "uid": "w", "labels": {labels.GROUP_OF: "s"}}
+    cache.put("Pod", {"metadata": worker})
+    assert cache.in_groups(key)
+    cache.drop("Pod", "w")
+    cache.put(labels.KIND, {**_body("s", "u", 2), "spec": {"engine": {"parallelism": {"pipeline": 2}}}})
+    assert cache.in_groups(key)
