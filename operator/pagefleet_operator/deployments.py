@@ -96,7 +96,8 @@ class DeploymentView:
 
     @classmethod
     def from_group_set(cls, body: Body, leaders: Sequence[str | None]) -> "DeploymentView":
-        """Read a LeaderWorkerSet; `leaders` are the templates of its groups' leaders that are not on their way out.
+        """Read a LeaderWorkerSet; `leaders` are the templates of its groups' leaders that count: of a template before
+        this one those on their way out too, as the group that follows is not there before they are gone.
 
         Its status does not say which generation it is about, so a roll-out is known by the pods alone: each carries
         the digest of its template.

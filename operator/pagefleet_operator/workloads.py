@@ -50,8 +50,9 @@ def view(service: InferenceService, children: Mapping[ChildKey, Body], pods: Ite
     if body is None:
         return None
     if grouped(service, children):
-        leaders = [pod.template_hash for pod in pods if pod.active and pod.group is not None]
-        found = DeploymentView.from_group_set(body, leaders)
+        latest = (body["metadata"].get("annotations") or {}).get(labels.TEMPLATE)
+        leaders = [pod for pod in pods if pod.group is not None and (pod.active or pod.template_hash != latest)]
+        found = DeploymentView.from_group_set(body, [pod.template_hash for pod in leaders])
     else:
         found = DeploymentView.from_object(body)
     others = (other for other in _others(service, children) if other is not body)
@@ -67,12 +68,13 @@ def keeping_predecessor(
 ) -> tuple[Action, ...]:
     """The same without the removal of the earlier workload, while it is still needed.
 
-    It goes when as many new replicas are ready as are wanted, when these find no place beside it, or at once where
-    `rollout.maxSurge` is 0.
+    It goes when as many new replicas are ready as are wanted, at once where `rollout.maxSurge` is 0, and when these
+    find no place beside it. But with `rollout.maxUnavailable` 0 its pods serve until there is room.
     """
     made = asked_for(service) in observed.children
     ready = sum(pod.ready for pod in observed.pods if pod.active and (pod.group is not None) == service.spec.in_groups)
     beside = service.spec.rollout.max_surge not in _NOT_WANTED
-    if ready >= wanted or not beside or (made and cannot_be_placed(observed, now)):
+    may_go = service.spec.rollout.max_unavailable not in _NOT_WANTED
+    if ready >= wanted or not beside or (made and may_go and cannot_be_placed(observed, now)):
         return tuple(actions)
     return without_removals(actions)

@@ -224,14 +224,14 @@ class Outcome:
 
 
 def _asked_for(observed: Observed, reported: int | None) -> int | None:
-    """What the Deployment's number stands for without the pods on their way out.
+    """What the workload's number stands for without those of its pods that are on their way out.
 
     Between a drain's end and the smaller number the Deployment still counts the leaving pod, afterwards it does
     not, and its pods alone cannot tell which: the last report does.
     """
     if observed.deployment is None:
         return None
-    active = [pod for pod in observed.pods if pod.active]
+    active = [pod for pod in observed.pods if pod.active and observed.own(pod)]
     most = max(observed.deployment.replicas - sum(pod.draining for pod in active), 0)
     least = max(most - sum(pod.leaving for pod in active), 0)
     return most if reported is None else min(max(reported, least), most)

@@ -37,10 +37,23 @@ def spec(made: Manifest, digest: str, *, replicas: int, max_surge: int | str, ma
         "networkConfig": {"subdomainPolicy": "Shared"},
         "rolloutStrategy": {
             "type": "RollingUpdate",
-            "rollingUpdateConfiguration": {"partition": 0, "maxSurge": max_surge, "maxUnavailable": max_unavailable},
+            "rollingUpdateConfiguration": {
+                "partition": 0,
+                "maxSurge": max_surge,
+                "maxUnavailable": _unavailable(max_surge, max_unavailable, replicas),
+            },
         },
         "leaderWorkerTemplate": {"restartPolicy": "RecreateGroupOnPodRestart", **marked},
     }
+
+
+def _unavailable(max_surge: int | str, max_unavailable: int | str, replicas: int) -> int | str:
+    """What LWS takes: it refuses a share that comes to no group where there is none beside either, while a Deployment
+    makes that one.
+    """
+    if max_surge not in (0, "0%") or isinstance(max_unavailable, int):
+        return max_unavailable
+    return max(1, int(max_unavailable.removesuffix("%")) * replicas // 100)
 
 
 def selector(service: str) -> Manifest:

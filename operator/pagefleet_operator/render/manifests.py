@@ -62,7 +62,7 @@ class Choices:
 
 def manifests(service: InferenceService, choices: Choices) -> list[Manifest]:
     """Everything an InferenceService owns, in the order it is applied."""
-    budget = [] if choices.wanted < _BUDGET_FROM else [disruption_budget(service, choices.wanted)]
+    budget = [] if choices.wanted < _BUDGET_FROM else [disruption_budget(service, choices.wanted, choices.replicas)]
     pods = group_set(service, choices) if service.spec.in_groups else deployment(service, choices)
     return [service_account(service), network_service(service), *budget, pods]
 
@@ -98,20 +98,21 @@ def network_service(service: InferenceService) -> Manifest:
     }
 
 
-def disruption_budget(service: InferenceService, wanted: int) -> Manifest:
+def disruption_budget(service: InferenceService, wanted: int, replicas: int) -> Manifest:
     """Evictions take one pod at a time: the next one waits until as many serve as are wanted.
 
     Only serving pods count, so a scale-down that drains for minutes keeps no node from being drained. A pod that is
     not ready may always be evicted: it serves nobody, and could hold a node for ever. Of groups all pods count, as one
-    that goes takes its group along.
+    that goes takes its group along: all but the leaders of those `replicas` that are not `wanted` any more.
     """
     stages = service.spec.engine.parallelism.pipeline
+    draining = max(replicas - wanted, 0) * (stages - 1)
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": _metadata(service),
         "spec": {
-            "minAvailable": wanted * stages - 1,
+            "minAvailable": wanted * stages + draining - 1,
             "selector": groups.selector(service.name) if service.spec.in_groups else _serving(service.name),
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },

@@ -41,6 +41,13 @@ def test_a_group_finds_no_place_when_one_of_its_pods_finds_none() -> None:
     assert (found.unplaced, found.unplaced_words) == (1, WORDS)
 
 
+def test_pods_of_the_earlier_workload_that_drain_are_not_taken_off_the_number_of_its_successor() -> None:
+    earlier = tuple(Pod(name=f"d{place}", uid=f"d{place}", serving=False) for place in range(2))
+    seen = Observed(DeploymentView(name="b", replicas=2, has_predecessor=True), earlier, grouped=True)
+    assert Fleet.of(seen, at(0), reported=2).current == 2
+    assert Fleet.of(replace(seen, grouped=False), at(0), reported=2).current == 0
+
+
 def test_growth_goes_on_when_there_is_room() -> None:
     full = decide(DEFAULTS, crowded(ready(24, 8), ready(), HOMELESS), calm(3), at(0))
     placed = decide(DEFAULTS, crowded(ready(24, 8), ready(), UNPLACED), full.memory, at(2))

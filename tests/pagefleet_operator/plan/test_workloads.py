@@ -18,11 +18,11 @@ DEPLOYMENT, SET = ChildKey("Deployment", "s"), ChildKey("LeaderWorkerSet", label
 NO_PLACE = PodProblem(Reason.UNSCHEDULABLE, "no room", since=NOW.wall - timedelta(minutes=5))
 
 
-def service(*, pipeline: int = 2, max_surge: Any = None) -> InferenceService:
+def service(*, pipeline: int = 2, **rollout: Any) -> InferenceService:
     spec = {
         "model": {"uri": "file:///m"},
         "engine": {"runtime": "vllm", "image": "v", "device": "cuda", "parallelism": {"pipeline": pipeline}},
-        "rollout": {} if max_surge is None else {"maxSurge": max_surge},
+        "rollout": rollout,
     }
     return InferenceService.parse({"metadata": {"name": "s", "namespace": "n", "uid": "u"}, "spec": spec})
 
@@ -77,6 +77,14 @@ def test_a_set_is_seen_by_its_leaders_and_their_templates() -> None:
     assert workloads.view(service(), {}, pods) is None
 
 
+def test_a_roll_out_lasts_until_the_last_leader_of_an_earlier_template_is_gone() -> None:
+    for leaves, is_rolling in (("old", True), ("new", False)):
+        pods = (leader("g0", terminating=True, template_hash=leaves), leader("g1"))
+        view = workloads.view(service(), {SET: body(SET, replicas=2)}, pods)
+        assert view is not None
+        assert view.two_templates == is_rolling
+
+
 @pytest.mark.parametrize(("leaves", "is_rolling"), [(False, True), (True, False)])
 def test_a_workload_beside_it_is_an_earlier_template_until_it_goes(leaves: bool, is_rolling: bool) -> None:
     children = {SET: body(SET, replicas=1), DEPLOYMENT: body(DEPLOYMENT, leaves=leaves)}
@@ -117,9 +125,11 @@ def test_it_goes_first_where_nothing_may_be_beside_it_or_finds_a_place() -> None
         grouped=True,
     )
     assert not kept(waits)
+    assert not kept(waits, maxUnavailable="25%")
+    assert kept(waits, maxUnavailable=0), "pods that serve are not given up"
     assert kept(replace(waits, workers=()))
-    assert not kept(replace(waits, workers=()), max_surge=0)
-    assert not kept(Observed(), max_surge="0%")
+    assert not kept(replace(waits, workers=()), maxSurge=0)
+    assert not kept(Observed(), maxSurge="0%")
 
 
 def test_while_pods_stay_untouched_neither_workload_is_written_nor_removed_and_conflicts_are_told() -> None:

@@ -4,7 +4,10 @@ import os
 import socket
 import subprocess
 import time
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from pagefleet_api import labels
 from pagefleet_api.runtimes import Runtime
@@ -90,3 +93,37 @@ def test_a_worker_ends_once_its_leader_listens_no_more() -> None:
             leader.close()
             assert waiting.wait(timeout=10) == 0
     subprocess.run(["bash", "-c", waiting_for_leader(9, limit_s=0)], check=True, timeout=10, env=environment)
+
+
+def rendered(choices: render.Choices, kind: str) -> dict[str, Any]:
+    whole = {"model": {"uri": "file:///m"}, "engine": engine(Runtime.VLLM, device="cuda", **_SHARED)}
+    service = InferenceService.parse({"metadata": {"name": "s", "namespace": "n", "uid": "u"}, "spec": whole})
+    (found,) = (each["spec"] for each in render.manifests(service, choices) if each["kind"] == kind)
+    return dict(found)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "surge", "asked", "given"),
+    [
+        (3, 0, "25%", 1),
+        (9, "0%", "25%", 2),
+        (0, 0, "25%", 1),
+        (3, 0, 2, 2),
+        (3, 1, "25%", "25%"),
+        (3, "10%", "0%", "0%"),
+    ],
+)
+def test_a_share_that_comes_to_no_group_is_one_where_none_is_made_beside(
+    replicas: int, surge: int | str, asked: int | str, given: int | str
+) -> None:
+    choices = replace(_CHOICES, replicas=replicas, max_surge=surge, max_unavailable=asked)
+    rolling = rendered(choices, "LeaderWorkerSet")["rolloutStrategy"]["rollingUpdateConfiguration"]
+    assert rolling == {"partition": 0, "maxSurge": surge, "maxUnavailable": given}
+
+
+@pytest.mark.parametrize("draining", [0, 1, 3])
+def test_one_pod_may_be_evicted_also_while_groups_drain(draining: int) -> None:
+    """Three pods a group; the budget's selector leaves the leaders out that drain."""
+    choices = replace(_CHOICES, replicas=2 + draining)
+    counted = 2 * 3 + draining * (3 - 1)
+    assert counted - rendered(choices, "PodDisruptionBudget")["minAvailable"] == 1
