@@ -6,7 +6,7 @@ from typing import NamedTuple
 from pagefleet_api.reasons import Reason
 from pagefleet_operator.autoscaling import clamps, explain, latency, rates, trend
 from pagefleet_operator.autoscaling.clamps import Answer
-from pagefleet_operator.autoscaling.overruns import descend, doubt, learn
+from pagefleet_operator.autoscaling.overruns import descend, doubt, learn, pursue
 from pagefleet_operator.autoscaling.policy import Policy
 from pagefleet_operator.autoscaling.proposals import Proposal, fewest, propose, propose_latency
 from pagefleet_operator.autoscaling.readings import Readings, read
@@ -75,13 +75,14 @@ def _kept(
     now: Now,
 ) -> Memory:
     answer, calm, desired = (step.replicas for step in steps)
+    grown = min(calm, desired) > memory.desired and not readings.empty  # by the load, and no schedule or bound
     return Memory(
         desired=desired,
         answers=remember(memory, answer, policy, now.monotonic_s),
         began_s=memory.began_s,
         descent=descend(memory, readings, desired, now),
         rise_s=now.monotonic_s if desired > memory.desired else memory.rise_s,
-        doubt=doubt(memory, policy, fleet, readings, desired, now),
+        doubt=doubt(memory, policy, now) if grown else pursue(memory, policy, fleet, readings, desired, now),
         overrun=learn(memory, policy, fleet, readings, proposals, desired, now),
         held_back_s=held_back_s(memory, answer, calm, desired, now.monotonic_s),
         changes=rates.remember(memory, desired, policy, now.monotonic_s),

@@ -84,10 +84,20 @@ def descend(memory: Memory, readings: Readings, desired: int, now: Now) -> Desce
     return begun._replace(when_s=now.monotonic_s)
 
 
-def doubt(memory: Memory, policy: Policy, fleet: Fleet, readings: Readings, desired: int, now: Now) -> Doubt | None:
-    """What a way up after a way down leaves open, until it is settled or has lasted too long."""
-    if desired > memory.desired:
-        return memory.doubt or _doubted(memory, policy, now)
+def doubt(memory: Memory, policy: Policy, now: Now) -> Doubt | None:
+    """What is open when the load raises the number after a way down."""
+    descent = memory.descent
+    if memory.doubt is not None or descent is None:
+        return memory.doubt
+    if policy.down.window_s < PATIENT_S or now.monotonic_s - descent.when_s >= PROOF_S:
+        return None
+    if memory.rise_s is not None and memory.rise_s > descent.when_s:
+        return None
+    return Doubt(memory.desired, descent.in_flight, None)
+
+
+def pursue(memory: Memory, policy: Policy, fleet: Fleet, readings: Readings, desired: int, now: Now) -> Doubt | None:
+    """What is still open, until it is settled or has lasted too long."""
     known = memory.doubt
     if known is None or _settled(memory, policy, readings, now) is not None:
         return None
@@ -96,15 +106,6 @@ def doubt(memory: Memory, policy: Policy, fleet: Fleet, readings: Readings, desi
             return None  # the load went before there were more
         return known._replace(ready_s=now.monotonic_s) if fleet.ready >= desired else known
     return known if now.monotonic_s - known.ready_s < SETTLING_S else None
-
-
-def _doubted(memory: Memory, policy: Policy, now: Now) -> Doubt | None:
-    descent = memory.descent
-    if descent is None or policy.down.window_s < PATIENT_S or now.monotonic_s - descent.when_s >= PROOF_S:
-        return None
-    if memory.rise_s is not None and memory.rise_s > descent.when_s:
-        return None
-    return Doubt(memory.desired, descent.in_flight, None)
 
 
 def _settled(memory: Memory, policy: Policy, readings: Readings, now: Now) -> Overrun | None:

@@ -117,6 +117,12 @@ def test_a_load_that_is_gone_before_there_are_more_pods_proves_nothing() -> None
     assert (gone.desired, gone.memory.doubt) == (1, None)
 
 
+def test_a_bound_that_raises_the_number_says_nothing_of_the_load() -> None:
+    down = decide(SEATS, fleet(*[ready(running=1)] * 3), Memory(3), at(0)).memory
+    bound = decide(replace(SEATS, min_replicas=2), fleet(ready(running=3)), down, at(10))
+    assert (bound.desired, bound.memory.doubt) == (2, None)
+
+
 def test_a_load_that_stays_is_more_load() -> None:
     both = decide(SEATS, fleet(ready(running=5), ready(running=2)), went_up_again(), at(20)).memory
     stayed = decide(SEATS, fleet(ready(running=5), ready(running=2)), both, at(20 + SETTLING_S)).memory
