@@ -74,14 +74,19 @@ def _says(body: Json, kind: str) -> tuple[str, str, str]:
 
 
 def _writer(claim: str, image: str) -> Json:
-    """A pod as anybody of the namespace may make it, who asks for a volume to write to."""
+    """A pod as anybody of the namespace may make it, who asks for a volume to write to, and for its files."""
     kept = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     mounts = [{"name": "model", "mountPath": "/model"}]
     command = ["python3", "-c", WRITE]
     container = {"name": "writer", "image": image, "command": command, "volumeMounts": mounts, "securityContext": kept}
     spec = {
         "restartPolicy": "Never",
-        "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "fsGroup": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
         "containers": [{**container, "imagePullPolicy": "IfNotPresent"}],
         "volumes": [{"name": "model", "persistentVolumeClaim": {"claimName": claim}}],
     }

@@ -142,12 +142,13 @@ class NodeCache:
         for steps in leaving.values():
             await self._carry_out(steps)
         told: dict[ServiceKey, Prefetch] = {}
-        busy = unsettled(seen) or any(leaving.values())
+        busy = unsettled(seen) or bool(leaving)
         for model in models:
             steps = steps_for(model, seen)
             problems = {**await self._carry_out(steps), **await self._hand_on(model, seen)}
             busy = busy or bool(steps)
             told |= self._told(model, replace(seen, nodes=list(self._nodes.values())), problems)
+        busy = busy or any(found.stage is not Stage.CACHED for found in told.values())
         return _Known(time.monotonic(), users, told, busy, empty=not (models or leaving))
 
     def _refusal(self, service: InferenceService) -> Lack | None:

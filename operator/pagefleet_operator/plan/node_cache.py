@@ -164,7 +164,9 @@ def progress(
 
 
 def _namespace_steps(volume: Body, claim: Body, seen: NodesSeen) -> Iterator[Step]:
-    """The volume first. One whose claim was made anew has to be made anew too: it is bound to the former one's uid."""
+    """The volume first, and its claim at the next look: the binder looks at a claim whose volume it does not know yet
+    only 15 s later. A volume whose claim was made anew is made anew too: it is bound to the former one's uid.
+    """
     live, taken = seen.volume(volume["metadata"]["name"]), seen.claim(_key(claim))
     if taken is not None and _is_going(taken):
         return
@@ -175,7 +177,7 @@ def _namespace_steps(volume: Body, claim: Body, seen: NodesSeen) -> Iterator[Ste
         return
     if live is None:
         yield Write(volume)
-    if taken is None or owner_uids(dict(taken)) != owner_uids(dict(claim)):
+    elif taken is None or owner_uids(dict(taken)) != owner_uids(dict(claim)):
         yield Write(claim)
 
 

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.apiserver
 
 MODEL = {"uri": "s3://bucket/name", "secretRef": {"name": "token"}, "cache": {"mode": "Node"}}
 OURS = labels.MODEL
+WAIT_S = 30
 FLAGS = ("--node-cache", "/run/models", "--node-cache-limit", "1Gi", "--read-model-secrets")
 
 
@@ -27,7 +28,9 @@ def _marks(api: Api, node: str, model: str) -> str | None:
 
 def _place(api: Api, namespace: str, model: str, node: str) -> None:
     """What scheduler and kubelet do, once the model is on the node."""
-    (pod,) = eventually(lambda: api.list("pods", namespace, f"{labels.MODEL}={model}"), "the DaemonSet has a pod")
+    (pod,) = eventually(
+        lambda: api.list("pods", namespace, f"{labels.MODEL}={model}"), "the DaemonSet has a pod", WAIT_S
+    )
     name = pod["metadata"]["name"]
     binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
     api.call("POST", f"{api.path('pods', namespace, name)}/binding", binding)
@@ -63,22 +66,22 @@ def test_a_private_model_comes_before_its_pods_and_leaves_nothing(api: Api, name
     start(flags=FLAGS).ready()
     placed = {"spec": {"nodeSelector": {"test": namespace}}}
     api.create("inferenceservices", service(namespace, model=MODEL, podTemplate=placed))
-    (daemon_set,) = eventually(lambda: api.list("daemonsets", namespace, OURS), "there is a DaemonSet")
+    (daemon_set,) = eventually(lambda: api.list("daemonsets", namespace, OURS), "there is a DaemonSet", WAIT_S)
     model = daemon_set["metadata"]["name"]
-    eventually(lambda: _marks(api, node, model) == "wanted", "the node is to get it")
-    (copy,) = eventually(lambda: api.list("secrets", namespace, OURS), "the credentials are handed on")
+    eventually(lambda: _marks(api, node, model) == "wanted", "the node is to get it", WAIT_S)
+    (copy,) = eventually(lambda: api.list("secrets", namespace, OURS), "the credentials are handed on", WAIT_S)
     assert set(copy["data"]) == {"AWS_ACCESS_KEY_ID"}
-    eventually(lambda: _condition(api, namespace, "ModelCached").get("status") == "False", "pods wait for it")
+    eventually(lambda: _condition(api, namespace, "ModelCached").get("status") == "False", "pods wait for it", WAIT_S)
     assert _replicas(api, namespace) in {0, None}
     _place(api, namespace, model, node)
-    eventually(lambda: _marks(api, node, model) == "ready", "the node has it")
-    eventually(lambda: _condition(api, namespace, "ModelCached").get("status") == "True", "the service knows")
-    eventually(lambda: _replicas(api, namespace) == 1, "pods are wanted")
+    eventually(lambda: _marks(api, node, model) == "ready", "the node has it", WAIT_S)
+    eventually(lambda: _condition(api, namespace, "ModelCached").get("status") == "True", "the service knows", WAIT_S)
+    eventually(lambda: _replicas(api, namespace) == 1, "pods are wanted", WAIT_S)
     (claim,) = api.list("persistentvolumeclaims", namespace, OURS)
     name = claim["metadata"]["name"]
-    eventually(lambda: _phase(api, namespace, name) == "Bound", "the claim is bound")
+    eventually(lambda: _phase(api, namespace, name) == "Bound", "the claim is bound", WAIT_S)
     api.delete("inferenceservices", namespace, "s")
-    eventually(lambda: not _left_without_pods(api, namespace, model), "nothing is left", 45)
+    eventually(lambda: not _left_without_pods(api, namespace, model), "nothing is left", 2 * WAIT_S)
 
 
 def _phase(api: Api, namespace: str, claim: str) -> str:

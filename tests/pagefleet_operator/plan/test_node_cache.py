@@ -60,8 +60,10 @@ def bound(uid: str) -> dict[str, Any]:
 
 def test_a_model_that_is_nowhere_gets_everything_and_nodes_are_asked_for_it() -> None:
     seen = NodesSeen(nodes=[node("a"), node("b")])
-    wanted = ["write DaemonSet", "write PersistentVolume", "write PersistentVolumeClaim", "a wanted", "b wanted"]
+    wanted = ["write DaemonSet", "write PersistentVolume", "a wanted", "b wanted"]
     assert kinds(steps_for(MODEL, seen)) == wanted
+    volume_is_there = replace(SETTLED, claims=[])
+    assert kinds(steps_for(MODEL, volume_is_there)) == ["write PersistentVolumeClaim"]
 
 
 def test_nothing_is_written_once_all_is_as_it_should_be() -> None:
@@ -91,7 +93,9 @@ def test_another_namespace_gets_a_volume_and_a_claim_of_its_own() -> None:
     both = model_of(user(), user(namespace="m"))
     steps = steps_for(both, SETTLED)
     assert both.name == MODEL.name
-    assert [step.manifest["metadata"].get("namespace") for step in steps if isinstance(step, Write)] == [None, "m"]
+    assert steps == [Write(both.volumes["m"])]
+    later = replace(SETTLED, volumes=[made(VOLUME), made(both.volumes["m"])])
+    assert steps_for(both, later) == [Write(both.claims["m"])]
 
 
 def test_a_second_service_of_a_namespace_owns_the_claim_too() -> None:
