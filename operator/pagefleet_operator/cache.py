@@ -202,14 +202,10 @@ class WatchCache:
         """Everything in a namespace that makes engine pods, whichever operator's it is."""
         return [entry.value for kind in WORKLOADS for entry in self._of(kind, namespace)]
 
-    def lived_in(self, namespace: str) -> list[Generation]:
-        """Every template of a Deployment in a namespace that has pods, whichever operator's they are."""
-        found = []
-        for entry in self._of(REPLICA_SET.name, namespace):
-            pods = (self._entries[POD.name][uid].value for uid in self._places[POD.name].get(entry.place, ()))
-            if entry.value.template_hash in {pod.template_hash for pod in pods}:
-                found.append(entry.value)
-        return found
+    def engine_pods(self, namespace: str) -> list[Pod]:
+        """Every pod in a namespace that may read a model, whichever operator's it is: not those that fetch one."""
+        entries = (entry for entry in self._of(POD.name, namespace) if not entry.place.child_name.startswith(_OF_JOB))
+        return [entry.value for entry in entries if not entry.value.finished]
 
     def _of(self, kind: str, namespace: str) -> Iterator[_Entry]:
         return (entry for entry in self._entries[kind].values() if entry.place.namespace == namespace)

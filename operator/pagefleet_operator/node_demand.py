@@ -6,6 +6,7 @@ from pagefleet_api.model_source import CacheMode
 from pagefleet_api.service import InferenceService, InvalidService
 from pagefleet_operator import render
 from pagefleet_operator.cache import ServiceKey, WatchCache
+from pagefleet_operator.mounts import claims_of
 from pagefleet_operator.observed import Body
 from pagefleet_operator.plan.node_cache import ClaimKey
 
@@ -35,9 +36,9 @@ class NodeDemand:
         return frozenset(ClaimKey(place, name) for place in namespaces for name in self._claims(place))
 
     def _claims(self, namespace: str) -> set[str]:
-        latest = [render.template_of(workload) for workload in self._cache.workloads(namespace)]
-        older = [each.template for each in self._cache.lived_in(namespace)]
-        return {name for template in (*latest, *older) for name in render.claims_of(template)}
+        latest = (claims_of(render.template_of(body).get("spec") or {}) for body in self._cache.workloads(namespace))
+        living = (pod.claims for pod in self._cache.engine_pods(namespace))
+        return {name for claims in (*latest, *living) for name in claims}
 
     def _living(self) -> dict[ServiceKey, Body]:
         found = {key: self._cache.service(key) for key in self._cache.services()}

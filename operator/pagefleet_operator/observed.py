@@ -22,6 +22,7 @@ from pagefleet_operator.evidence import Warned as Warned
 from pagefleet_operator.evidence import extended_requests
 from pagefleet_operator.knowledge import Knowledge
 from pagefleet_operator.latencies import Latencies as Latencies
+from pagefleet_operator.mounts import Claims, claims_of
 from pagefleet_operator.places import is_foreign, place_of
 from pagefleet_operator.problems import Body as Body
 from pagefleet_operator.problems import PodProblem as PodProblem
@@ -115,6 +116,7 @@ class Pod:
     """Since when a node has it while none of its containers runs yet."""
     problem: PodProblem | None = None
     start: Start = field(default_factory=Start)
+    claims: Claims = field(default_factory=dict)
     foreign: bool = False
     """Its engine is not ours: it knows no drain, and tells its load in its own words."""
     place: Place | None = None
@@ -171,6 +173,7 @@ class Pod:
             creating=creating_since(status, container),
             start=Start.of(meta, status, container),
             problem=None if ready else pod_problem(spec, status, container),
+            claims=claims_of(spec),
             foreign=is_foreign(pod_labels),
             place=place_of(pod_labels, notes),
         )

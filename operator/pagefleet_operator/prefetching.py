@@ -1,6 +1,6 @@
 """Downloads onto claims: which Job a service's model needs, and who shares it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from pagefleet_operator import render
 from pagefleet_operator.cache import ServiceKey, WatchCache
 from pagefleet_operator.downloads import Downloads
 from pagefleet_operator.kinds import JOB
+from pagefleet_operator.mounts import Claims, claims_of
 from pagefleet_operator.observed import Body
 from pagefleet_operator.plan.prefetch import Prefetch, Stage, owner_uids, plan_prefetch, superfluous
 from pagefleet_operator.supplies import Create, Delete, Lack, Own, Supply, Write, of_prefetch, refused, untried
@@ -97,19 +98,17 @@ class Prefetching:
         bodies = self._cache.services_of(service.namespace)
         for parsed in (_parsed(body, cached=False) for body in bodies):
             names |= set() if parsed is None else render.folders_on(parsed.spec.model, claim)
-        names |= {
-            name for template in self._templates(service.namespace) for name in render.folders_mounted(template, claim)
-        }
+        names |= {name for claims in self._mounted(service.namespace) for name in claims.get(claim, ())}
         seen = {body["metadata"]["uid"] for body in bodies}
         foreign = [
             job for job in self._cache.jobs(service.namespace) if not (owner_uids(job) <= seen or _is_going(job))
         ]
         return names | {name for job in foreign if (name := render.fetched_onto(job, claim)) is not None}
 
-    def _templates(self, namespace: str) -> list[Mapping[str, Any]]:
-        """Of every workload, and of every generation that has pods: beside a trial, that is most of them."""
-        latest = [render.template_of(workload) for workload in self._cache.workloads(namespace)]
-        return [*latest, *(each.template for each in self._cache.lived_in(namespace))]
+    def _mounted(self, namespace: str) -> list[Claims]:
+        """By every workload's pods to come, and by those that live: in a roll-out these may have another model."""
+        latest = [claims_of(render.template_of(body).get("spec") or {}) for body in self._cache.workloads(namespace)]
+        return [*latest, *(pod.claims for pod in self._cache.engine_pods(namespace))]
 
 
 def _writes(prefetch: Prefetch) -> Iterator[Write]:

@@ -12,7 +12,7 @@ from pagefleet_operator.render.manifests import (
     template_digest,
     with_earlier_model,
 )
-from pagefleet_operator.render.model import claims_of, folders_mounted, folders_on, has_image_volume, template_of
+from pagefleet_operator.render.model import folders_on, has_image_volume, template_of
 from pagefleet_operator.render.node_cache import NodeStore, copied_secret, credentials, node_model, node_model_name
 from pagefleet_operator.render.pod import warnings
 from pagefleet_operator.render.prefetch import fetch_job, fetched_onto, job_digest, job_name, stays
@@ -21,12 +21,10 @@ __all__ = [
     "Choices",
     "Manifest",
     "NodeStore",
-    "claims_of",
     "copied_secret",
     "credentials",
     "fetch_job",
     "fetched_onto",
-    "folders_mounted",
     "folders_on",
     "has_image_volume",
     "is_rendered_for",

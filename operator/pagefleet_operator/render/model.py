@@ -7,14 +7,12 @@ from typing import Any
 
 from pagefleet_api.model_source import CacheMode, ModelSource
 from pagefleet_api.service import Spec
+from pagefleet_operator.mounts import FILE, MODELS
 from pagefleet_operator.render.fetcher import fetch_container
 
 Part = dict[str, Any]
 
-MODELS = "/models"
-"""Where models are mounted, read-only for the engine."""
 _VOLUME = "models"
-_FILE = "file://"
 _SECRET_DIGEST = 10
 
 
@@ -89,28 +87,6 @@ def folders_on(model: ModelSource, claim: str) -> set[str]:
     return {model.key} if model.cache.pvc == claim else set()
 
 
-def folders_mounted(template: Mapping[str, Any], claim: str) -> set[str]:
-    """Folders at the top of a claim that pods of a rendered template read, whatever their service says by now."""
-    pod = template.get("spec") or {}
-    claims = {(volume.get("persistentVolumeClaim") or {}).get("claimName") for volume in pod.get("volumes") or ()}
-    if claim not in claims:
-        return set()
-    words = [str(word) for container in pod.get("containers") or () for word in _words(container)]
-    paths = [word.removeprefix(_FILE) for word in words if word.removeprefix(_FILE).startswith(f"{MODELS}/")]
-    return {path.removeprefix(f"{MODELS}/").partition("/")[0] for path in paths}
-
-
-def claims_of(template: Mapping[str, Any]) -> set[str]:
-    """Claims that pods of a template mount."""
-    volumes = (template.get("spec") or {}).get("volumes") or ()
-    return {volume["persistentVolumeClaim"]["claimName"] for volume in volumes if "persistentVolumeClaim" in volume}
-
-
-def _words(container: Mapping[str, Any]) -> list[Any]:
-    """Where an engine is told its model: arguments, or the environment of one that is not known."""
-    return [*(container.get("args") or ()), *(each.get("value") for each in container.get("env") or ())]
-
-
 def _fetched(spec: Spec, image: str) -> ModelPlace:
     claim = spec.model.cache.pvc
     volume: Part = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}}
@@ -131,7 +107,7 @@ def _fetched(spec: Spec, image: str) -> ModelPlace:
 def _mounted(source: Part, folder: str) -> ModelPlace:
     path = f"{MODELS}/{folder}".rstrip("/")
     return ModelPlace(
-        uri=f"{_FILE}{path}",
+        uri=f"{FILE}{path}",
         path=path,
         volumes=({"name": _VOLUME, **source},),
         mounts=({"name": _VOLUME, "mountPath": MODELS, "readOnly": True},),
@@ -143,7 +119,7 @@ def _of_node(model: ModelSource) -> ModelPlace:
     folder, file = f"{MODELS}/{model.key}", model.location.file
     path = folder if file is None else f"{folder}/{file}"
     return ModelPlace(
-        uri=f"{_FILE}{path}",
+        uri=f"{FILE}{path}",
         path=path,
         volumes=({"name": _VOLUME, **_claim(claim_name(model))},),
         mounts=({"name": _VOLUME, "mountPath": folder, "readOnly": True},),

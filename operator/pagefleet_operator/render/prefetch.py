@@ -8,8 +8,8 @@ from typing import Any
 
 from pagefleet_api import labels
 from pagefleet_api.service import InferenceService
+from pagefleet_operator.mounts import MODELS
 from pagefleet_operator.render.fetcher import fetch_container
-from pagefleet_operator.render.model import MODELS
 
 Part = dict[str, Any]
 

@@ -8,7 +8,8 @@ from pagefleet_api import labels
 from pagefleet_api.launch import Launch
 from pagefleet_api.service import InferenceService
 from pagefleet_operator import render
-from pagefleet_operator.render.model import MODELS, model_place, warnings
+from pagefleet_operator.mounts import MODELS
+from pagefleet_operator.render.model import model_place, warnings
 
 _CHOICES = render.Choices(
     replicas=1, wanted=1, image="engine:1", fetch_image="control:1", max_surge=1, max_unavailable=0

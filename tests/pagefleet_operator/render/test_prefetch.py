@@ -5,6 +5,7 @@ from typing import Any
 from pagefleet_api import labels
 from pagefleet_api.service import InferenceService
 from pagefleet_operator import render
+from pagefleet_operator.mounts import claims_of
 
 CACHE = {"mode": "PVC", "pvc": "models"}
 
@@ -95,9 +96,8 @@ def test_folders_that_pods_of_a_template_read_whatever_their_service_says() -> N
     custom = {"runtime": "custom", "image": "own", "custom": {}}
     for cached in (service(), service(engine=custom)):
         template = render.manifests(cached, choices)[-1]["spec"]["template"]
-        assert render.folders_mounted(template, "models") == {cached.spec.model.key}
-        assert render.folders_mounted(template, "other") == set()
-    assert render.folders_mounted({}, "models") == set()
+        assert claims_of(template["spec"]) == {"models": {cached.spec.model.key}}
+    assert claims_of({}) == {}
 
 
 def test_a_live_job_tells_what_it_leaves() -> None:

@@ -5,6 +5,8 @@ import json
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from pagefleet_api import labels
 from pagefleet_api.download import DownloadProgress
 from tests.pagefleet_operator.shell.bench import KEY, Bench
@@ -159,22 +161,18 @@ async def test_models_that_others_name_or_still_serve_stay_when_room_is_made() -
     assert args[-4:] == ["--in-use", "by-hand", "--in-use", served]
 
 
-async def test_a_model_that_older_pods_serve_stays_when_room_is_made() -> None:
-    """Beside a trial, or while their service cannot be read, nothing but their template names it."""
+@pytest.mark.parametrize("whose", [labels.SERVICE, labels.GROUP_OF])
+async def test_a_model_that_older_pods_serve_stays_when_room_is_made(whose: str) -> None:
+    """Beside a trial, in a roll-out of groups, or while their service cannot be read, they alone name it."""
     bench = Bench()
     bench.service(model=MODEL, engine=ENGINE)
     await bench.passes()
     complete(bench)
     await bench.passes()
     served, template = job(bench)["metadata"]["labels"][labels.MODEL], deployments(bench)[-1]["template"]
-    (deployment,) = bench.cache.uids("Deployment")
-    marks = {**template["metadata"]["labels"], "pod-template-hash": "old"}
-    owner = {"kind": "Deployment", "uid": deployment, "controller": True}
-    older = {"metadata": {**template["metadata"], "labels": marks}, "spec": template["spec"]}
-    meta = {"namespace": "n", "resourceVersion": "1", "labels": marks}
-    replica_set = {**meta, "name": "s-old", "uid": "r", "ownerReferences": [owner]}
-    bench.cache.put("ReplicaSet", {"metadata": replica_set, "spec": {"template": older}})
-    bench.cache.put("Pod", {"metadata": {**meta, "name": "s-old-1", "uid": "p"}, "spec": template["spec"]})
+    marks = {whose: "s", labels.SERVING: labels.SERVING_TRUE}
+    meta = {"namespace": "n", "resourceVersion": "1", "labels": marks, "name": "s-old-1", "uid": "p"}
+    bench.cache.put("Pod", {"metadata": meta, "spec": template["spec"]})
     limited = {**MODEL, "uri": "s3://bucket/next", "cache": {**MODEL["cache"], "limit": "1Gi"}}
     (live,) = (bench.cache.children(KEY)[key] for key in bench.cache.children(KEY) if key.kind == "Deployment")
     spec = {**live["spec"], "template": {"spec": {}}}
