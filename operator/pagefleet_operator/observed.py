@@ -242,6 +242,13 @@ class Observed:
             return (pod,)
         return (pod, *(worker for worker in self.workers if worker.active and worker.group == pod.group))
 
+    def cut_off(self, pod: Pod) -> bool:
+        """Whether a pod behind this leader has run and is not ready: its node is lost, or it ended, as it has no probe.
+
+        The engine, which may not have noticed, can answer nothing.
+        """
+        return any(other.started and not other.ready for other in self.replica(pod)[1:])
+
     def own(self, pod: Pod) -> bool:
         """Whether the workload that the spec asks for has made it, and not the one that had been asked for before."""
         return (pod.group is not None) == self.grouped

@@ -234,7 +234,8 @@ class Reconciler:
             self._look_again(key, interval_s * _ROUNDS_MISSED)
         elif unready or observed.rollout_in_progress:
             self._look_again(key, _ROLLOUT_LOOK_S)
-        if any(pod.creating and datetime.now(UTC) - pod.creating < _CREATING_SOON for pod in observed.pods):
+        creating = (pod.creating for pod in (*observed.pods, *observed.workers) if pod.creating)
+        if any(datetime.now(UTC) - since < _CREATING_SOON for since in creating):
             self._look_again(key, _CREATING_LOOK_S)
 
     async def _report(self, key: ServiceKey, done: Done, invalid: InvalidService | None, now: Now) -> None:

@@ -1,14 +1,15 @@
 """One service's number in one pass: from what is kept of it and of the others, and from what is seen."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from pagefleet_api.scaling import MissingMetrics
 from pagefleet_api.service import InferenceService
 from pagefleet_api.status import Status
 from pagefleet_operator.autoscaling import Claim, Fleet, Memory, Outcome, Policy, decide
 from pagefleet_operator.cache import ServiceKey
-from pagefleet_operator.observed import Now, Observed
+from pagefleet_operator.observed import Now, Observed, Pod
 from pagefleet_operator.passes import Recollection, Scene
 from pagefleet_operator.starts import StartLog
 
@@ -29,7 +30,8 @@ def scale(
     policy = Policy.of(own.service)
     priority = 0 if policy is None else policy.priority
     fleet = Fleet.of(observed, now, reported=reported, cold_start_s=cold_start_s)
-    own.claim = _claim(own.claim._replace(priority=priority, resource=fleet.resource), observed, fleet, now)
+    claim = own.claim._replace(priority=priority, resource=fleet.resource)
+    own.claim = _claim(claim, own.service, observed, fleet, now)
     if policy is None:
         own.scene = None
         return None
@@ -56,11 +58,20 @@ def _learnt(log: StartLog, observed: Observed, now: Now) -> StartLog:
     return log.learn({pod.uid: pod.start for pod in pods}, told, now.wall, observed.evidence.pools)
 
 
-def _claim(claim: Claim, observed: Observed, fleet: Fleet, now: Now) -> Claim:
-    times = (pod.start.scheduled for pod in observed.pods if pod.active)
-    placed = max((time for time in times if time is not None), default=None)
+def _claim(claim: Claim, service: InferenceService, observed: Observed, fleet: Fleet, now: Now) -> Claim:
+    size = service.spec.engine.parallelism.pipeline if observed.grouped else 1
+    replicas = (observed.replica(pod) for pod in observed.pods if pod.active)
+    whole = (_placed(replica) for replica in replicas if len(replica) >= size)
+    placed = max((time for time in whole if time is not None), default=None)
     template = None if observed.deployment is None else observed.deployment.template
     return claim.seen(now.monotonic_s, waits=fleet.unplaced > 0, placed=placed, template=template)
+
+
+def _placed(replica: Sequence[Pod]) -> datetime | None:
+    """When the last of its pods got a place; None while one has none."""
+    times = [pod.start.scheduled for pod in replica]
+    known = [time for time in times if time is not None]
+    return max(known) if len(known) == len(times) else None
 
 
 def _rival(own: Claim, kept: Mapping[ServiceKey, Recollection], now: Now) -> str | None:

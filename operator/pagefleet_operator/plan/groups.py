@@ -9,9 +9,14 @@ from collections.abc import Callable, Iterable, Sequence
 from pagefleet_operator.observed import Pod
 
 
-def to_undrain(wanted: int, out: Iterable[Pod]) -> list[Pod]:
-    """Leaders to take back: those whose place is wanted again."""
-    return sorted((pod for pod in out if _place(pod) < wanted), key=_place)
+def to_undrain(wanted: int, out: Iterable[Pod], cut_off: Callable[[Pod], bool]) -> list[Pod]:
+    """Leaders to take back: those whose place is wanted again, and whose group is whole."""
+    return sorted((pod for pod in out if _place(pod) < wanted and not cut_off(pod)), key=_place)
+
+
+def to_cut_off(wanted: int, serving: Iterable[Pod], cut_off: Callable[[Pod], bool]) -> list[Pod]:
+    """Leaders that are to get no requests until their group is whole again: their places stay wanted."""
+    return [pod for pod in serving if _place(pod) < wanted and cut_off(pod)]
 
 
 def to_drain(wanted: int, replicas: int, serving: Sequence[Pod], able: Callable[[Pod], bool]) -> list[Pod]:

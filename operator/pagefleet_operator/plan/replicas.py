@@ -104,6 +104,8 @@ class _View:
 
     def able(self, pod: Pod) -> bool:
         """It serves, or would as soon as it is told: a draining engine is sound though not ready."""
+        if self.observed.cut_off(pod):
+            return False
         sample = None if _dead(pod) else self.fresh(pod)
         return pod.ready or (sample is not None and sample.load.state in _ANSWERS)
 
@@ -135,7 +137,8 @@ def plan_replicas(
     """The steps from `observed` towards `wanted` serving pods (>= 0).
 
     Undraining comes before new pods. Surplus pods drain all at once, those that are not able first; none
-    starts to drain in a roll-out, where the Deployment replaces pods and SIGTERM drains them.
+    starts to drain in a roll-out, where the Deployment replaces pods and SIGTERM drains them. The leader of a group
+    that lost a pod leaves the Service at any time, and comes back with it.
     """
     view = _View(observed, now, sample_max_age_s)
     active = [pod for pod in observed.pods if pod.active and observed.own(pod)]
@@ -144,7 +147,7 @@ def plan_replicas(
     back = _to_undrain(wanted, serving, out, view)
     serving += back
     staying = [pod for pod in out if pod not in back]
-    drains = () if observed.rollout_in_progress else _to_drain(wanted, serving, view)
+    drains = _to_drain(wanted, serving, view)
     releases = tuple(over for pod in staying if (over := _finished(pod, view, drain_timeout_s)) is not None)
     released = {release.pod.uid for release in releases}
     draining = [pod for pod in staying if pod.draining and pod.uid not in released]
@@ -167,7 +170,7 @@ def _to_undrain(wanted: int, serving: list[Pod], out: list[Pod], view: _View) ->
     Deployment stands for counts.
     """
     if view.observed.grouped:
-        return groups.to_undrain(wanted, out)
+        return groups.to_undrain(wanted, out, view.observed.cut_off)
     best = sorted(out, key=lambda pod: (not view.able(pod), pod.leaving, -view.in_flight(pod), pod.name))
     deployment = view.observed.deployment
     if deployment is not None and view.observed.rollout_in_progress:
@@ -180,12 +183,12 @@ def _to_undrain(wanted: int, serving: list[Pod], out: list[Pod], view: _View) ->
 
 
 def _to_drain(wanted: int, serving: list[Pod], view: _View) -> tuple[Drain, ...]:
-    if view.observed.grouped:
-        surplus = groups.to_drain(wanted, view.replicas(wanted), serving, view.able)
-    else:
-        surplus = sorted(serving, key=view.idlest_first)[: max(len(serving) - wanted, 0)]
-    started = format_time(view.now.wall)
-    return tuple(Drain(pod, started, DRAINING_COST if view.able(pod) else LEAVING_COST) for pod in surplus)
+    grouped, started = view.observed.grouped, format_time(view.now.wall)
+    leaving = groups.to_cut_off(wanted, serving, view.observed.cut_off) if grouped else []
+    if not view.observed.rollout_in_progress:
+        leaving += groups.to_drain(wanted, view.replicas(wanted), serving, view.able) if grouped else []
+        leaving += [] if grouped else sorted(serving, key=view.idlest_first)[: max(len(serving) - wanted, 0)]
+    return tuple(Drain(pod, started, DRAINING_COST if view.able(pod) else LEAVING_COST) for pod in leaving)
 
 
 def _number(wanted: int, serving: list[Pod], draining: list[Pod], leaving: set[str], view: _View) -> int:
@@ -275,6 +278,8 @@ def _events(back: list[Pod], drains: tuple[Drain, ...], releases: tuple[Release,
 
 
 def _holds(drain: Drain, view: _View) -> str:
+    if view.observed.cut_off(drain.pod):
+        return "a pod of its group is lost"
     if drain.deletion_cost <= LEAVING_COST:
         return "not ready"
     sample = view.fresh(drain.pod)

@@ -68,8 +68,9 @@ class Scene:
         """
         if len(self.ready) >= self.wanted:
             return self.serving
-        others = [pod for pod in self.observed.workers if pod.active]
-        failed = [pod for pod in self.observed.pods if _lost(pod) or _failed_lately(pod, self.now)]
+        workers = self.observed.workers
+        others = [pod for pod in workers if pod.active]
+        failed = [pod for pod in (*self.observed.pods, *workers) if _lost(pod) or _failed_lately(pod, self.now)]
         return [*self.serving, *others, *failed]
 
     @property

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from pagefleet_operator.observed import Observed, Pod
+from pagefleet_operator.observed import LEAVING_COST, Observed, Pod
 from pagefleet_operator.plan.replicas import ReplicaPlan, plan_replicas
 from tests.pagefleet_operator.plan.build import NOW, drained, observed, pod, sample
 
@@ -46,6 +46,30 @@ def test_one_that_serves_stays_for_as_long_as_too_few_below_it_do() -> None:
     broken = leader(0, ready=False, started=False)
     found = plan(1, groups(broken, leader(1)))
     assert (names(found.drain), found.deployment_replicas) == ([], 2)
+
+
+def behind(place: int, **changes: Any) -> Pod:
+    return pod(f"g{place}-1", group=place, **changes)
+
+
+def test_a_group_that_lost_a_pod_gets_no_requests_until_that_pod_is_ready_again() -> None:
+    both, waits = (leader(0), leader(1)), behind(1, ready=False, started=False)
+    assert names(plan(2, replace(groups(*both, g0=0, g1=0), workers=(behind(0), waits))).drain) == []
+    seen = replace(groups(*both, g0=0, g1=4), workers=(behind(0, ready=False, started=True), behind(1)))
+    for rolling in (seen, replace(seen, deployment=groups(*both, rollout=True).deployment)):
+        found = plan(2, rolling)
+        assert [(order.pod.name, order.deletion_cost) for order in found.drain] == [("g0", LEAVING_COST)]
+        assert (found.deployment_replicas, found.draining) == (2, 0)
+        assert "g0 (a pod of its group is lost)" in found.events[0].message
+    out = replace(seen, pods=(leader(0, out=True, deletion_cost=LEAVING_COST), leader(1)))
+    assert (names(plan(2, out).drain), names(plan(2, out).undrain)) == ([], [])
+    whole = replace(out, workers=(behind(0), behind(1)))
+    assert names(plan(2, whole).undrain) == ["g0"]
+
+
+def test_a_group_that_lost_a_pod_spares_none_above_it() -> None:
+    seen = replace(groups(leader(0), leader(1), g0=0, g1=0), workers=(behind(0, ready=False, started=True), behind(1)))
+    assert (names(plan(1, seen).drain), plan(1, seen).deployment_replicas) == (["g0"], 2)
 
 
 def test_surge_groups_are_their_controllers_business() -> None:

@@ -287,3 +287,13 @@ async def test_a_fixed_services_start_is_followed_until_its_engine_has_told_its_
     interval_s, matters = bench.engines.watched[KEY]
     assert matters, "each round of samples brings a pass"
     assert (KEY, interval_s * 1.5) in bench.again
+
+
+async def test_a_pod_behind_a_leader_that_is_being_created_is_looked_at_soon_too() -> None:
+    bench = Bench()
+    bench.service()
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": format_second(datetime.now(UTC))}
+    meta = {"namespace": "n", "name": "s-0-1", "uid": "w", "resourceVersion": "1", "labels": {labels.GROUP_OF: "s"}}
+    bench.cache.put("Pod", {"kind": "Pod", "metadata": meta, "status": {"conditions": [scheduled]}})
+    await bench.passes()
+    assert (KEY, 2.0) in bench.again

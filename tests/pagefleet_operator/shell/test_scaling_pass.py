@@ -90,6 +90,26 @@ def test_one_that_never_finds_a_place_holds_nobody_back_for_ever_until_a_pod_of_
     assert low_yields(1100, busy(placed, homeless("anew")))
 
 
+def test_a_group_has_got_a_place_when_all_of_its_pods_have_one() -> None:
+    spec = {"model": {"uri": "pvc://c/m"}, "autoscaling": {"maxReplicas": 9}}
+    engine = {"runtime": "vllm", "image": "v:1", "device": "cuda", "parallelism": {"pipeline": 2}}
+    grouped = InferenceService.parse(
+        {"metadata": {"namespace": "n", "name": "g", "uid": "g"}, "spec": {**spec, "engine": engine}}
+    )
+    kept = {key("g"): Recollection(grouped)}
+    leader = replace(homeless("g0"), problem=None, group=0, start=Start(scheduled=START + timedelta(seconds=50)))
+    waits, at_last = replace(homeless("g0-1"), group=0), Start(scheduled=START + timedelta(seconds=120))
+
+    def placed(*workers: Pod) -> object:
+        seen = Observed(DeploymentView(name="b"), (leader,), workers=workers, grouped=True)
+        scale(key("g"), kept, seen, Status(), at(100))
+        return kept[key("g")].claim.placed
+
+    assert placed() is None, "the pod behind it is not made yet"
+    assert placed(waits) is None
+    assert placed(replace(waits, problem=None, start=at_last)) == at_last.scheduled
+
+
 def test_a_fixed_service_has_priority_zero_and_no_decision() -> None:
     kept = {key("fixed"): Recollection(service("fixed")), key("low"): Recollection(service("low", priority=-1))}
     assert scale(key("fixed"), kept, busy(homeless("f")), Status(), at(100)) is None

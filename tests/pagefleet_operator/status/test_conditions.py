@@ -196,6 +196,14 @@ def test_a_pod_that_a_lost_node_keeps_is_told_of_until_enough_others_serve() -> 
     assert replaced is not None and (replaced.status, replaced.message) == ("True", "1 of 1 pods serve")
 
 
+def test_a_lost_pod_behind_a_leader_is_told_of_though_its_leader_ends_too() -> None:
+    lost = replace(sick(Reason.NODE_LOST, "its node is away", "g-1"), group=0, terminating=True)
+    leader = pod("g", group=0, terminating=True)
+    seen = replace(observed(leader, sick(Reason.STARTING)), workers=(lost,))
+    found = condition(status(seen, 1), "Ready")
+    assert found is not None and (found.reason, found.message) == ("NodeLost", "g-1: its node is away")
+
+
 def test_what_is_left_of_a_predecessor_is_waited_for() -> None:
     found = status(Observed(), 1, waits=[Wait(ChildKey("Service", "llama"), "Service llama is being deleted")])
     reconciling = condition(found, "Reconciling")
