@@ -194,20 +194,28 @@ class Box:
     def _wait_until_ready(
         self, server: ApiServer, name: str, stale_until: dt.datetime | None, timeout_s: float = 90
     ) -> None:
-        """Ready, and where old data may say so, by a lease renewed since `stale_until`."""
+        """Ready, and where old data may say so, by a status and a lease renewed since `stale_until`."""
         deadline_s = time.monotonic() + timeout_s
-        while not (_is_ready(server, name) and (stale_until is None or _renewed(server, name, stale_until))):
+        while not (_is_ready(server, name, stale_until) and _renewed(server, name, stale_until)):
             if not self.processes.running(name) or time.monotonic() > deadline_s:
                 raise BoxError(f"{name} is not ready:\n{node.explain(self._node(name), self.processes)}")
             time.sleep(0.1)
 
 
-def _renewed(server: ApiServer, name: str, since: dt.datetime) -> bool:
+def _renewed(server: ApiServer, name: str, since: dt.datetime | None) -> bool:
+    if since is None:
+        return True
     lease = server.get(f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}")
     renewed = (lease or {}).get("spec", {}).get("renewTime")
     return renewed is not None and dt.datetime.fromisoformat(renewed) > since
 
 
-def _is_ready(server: ApiServer, name: str) -> bool:
+def _is_ready(server: ApiServer, name: str, since: dt.datetime | None) -> bool:
+    """By a status of this life: a kubelet renews its lease before it says that it is not ready yet."""
     status = (server.get(f"/api/v1/nodes/{name}") or {}).get("status", {})
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", ()))
+    told = [c for c in status.get("conditions", ()) if c["type"] == "Ready" and c["status"] == "True"]
+    return any(since is None or _is_since(c["lastHeartbeatTime"], since) for c in told)
+
+
+def _is_since(told: str, since: dt.datetime) -> bool:
+    return dt.datetime.fromisoformat(told) >= since.replace(microsecond=0)
