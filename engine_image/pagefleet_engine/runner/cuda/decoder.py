@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from pagefleet_api.sizing import BLOCK_TOKENS
-from pagefleet_engine.kernels import activation, gemv, invariant_gemm, norm, rope
+from pagefleet_engine.kernels import activation, gated_gemm, gemv, invariant_gemm, norm, rope
 from pagefleet_engine.models import rotary
 from pagefleet_engine.models.config import ModelConfig
 from pagefleet_engine.models.layers import LayerWeights, TopWeights
@@ -130,10 +130,16 @@ class CudaDecoder:
             self._rotate(index, rows, qkv)
             attended = self.attend(index, qkv, step.attention)
             gemv.linear_add_(attended, layer.output, residual, delta_scale=config.residual_scale)
-            norm_before = self._fused(layer.mlp_norm)
-            inner = gemv.gated_linear(residual, _there(layer.gate_up), config.activation, norm=norm_before)
+            inner = self._gated_few(residual, layer)
             gemv.linear_add_(inner, _there(layer.down), residual, delta_scale=config.residual_scale)
         return residual
+
+    def _gated_few(self, residual: torch.Tensor, layer: LayerWeights) -> torch.Tensor:
+        if len(residual) == 1 or not gated_gemm.pays(residual, _there(layer.gate_up)):
+            norm_before = self._fused(layer.mlp_norm)
+            return gemv.gated_linear(residual, _there(layer.gate_up), self.config.activation, norm=norm_before)
+        early = self._early(residual)
+        return self._gated(norm.rms_norm(residual, _there(layer.mlp_norm), **self._norms, pdl=early), layer)
 
     def few_rows_fit(self, rows: int) -> bool:
         """Whether `forward_few` can compute so many rows of this model, and is the faster way."""
@@ -202,8 +208,11 @@ class CudaDecoder:
         return self._add(self._mlp(normed, layer), residual, layer.post_mlp_norm, following)
 
     def _gated(self, normed: torch.Tensor, layer: LayerWeights) -> torch.Tensor:
+        gate_up = _there(layer.gate_up)
+        if self._linear is functional.linear and gated_gemm.pays(normed, gate_up):
+            return gated_gemm.gated_product(normed, gate_up, self.config.activation)
         return activation.gated(
-            self._linear(normed, _there(layer.gate_up), None),
+            self._linear(normed, gate_up, None),
             self.config.activation,
             # of many rows it would be the largest tensor of a step beside the one that it is made from
             in_place=self._alone and len(normed) >= MANY_ROWS,

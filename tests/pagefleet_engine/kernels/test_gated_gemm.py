@@ -1,0 +1,66 @@
+"""The product with the gated activation inside agrees with a product and an activation apart."""
+
+import pytest
+import torch
+
+from pagefleet_engine.kernels import activation, gated_gemm
+from pagefleet_engine.kernels.activation import Activation
+from pagefleet_engine.kernels.gated_gemm import GatedConfig
+from tests.pagefleet_engine.kernels.nearness import assert_near
+
+pytestmark = pytest.mark.torch
+SMALL = GatedConfig(rows=16, columns=32, width=16, stages=2, warps=4, group=2)
+SWAPPED = SMALL._replace(swapped=True)
+
+
+def apart(hidden: torch.Tensor, weight: torch.Tensor, kind: Activation) -> torch.Tensor:
+    return activation.gated((hidden.float() @ weight.float().T).to(hidden.dtype), kind)
+
+
+@pytest.mark.parametrize("config", [SMALL, SWAPPED])
+@pytest.mark.parametrize(
+    ("kind", "rows", "inner", "width"), [("silu", 5, 32, 32), ("silu", 70, 48, 40), ("gelu_tanh", 33, 8, 16)]
+)
+def test_tiles_that_reach_past_the_end_change_nothing(
+    device: str, kind: Activation, rows: int, inner: int, width: int, config: GatedConfig
+) -> None:
+    torch.manual_seed(rows)
+    hidden = torch.randn(rows, width, device=device).half()
+    weight = torch.randn(2 * inner, width, device=device).half() * 0.2
+    found = gated_gemm.gated_product(hidden, weight, kind, config=config)
+    # sums in another order may be rounded to the number beside, gate and up alike
+    assert_near(found, apart(hidden, weight, kind), steps=8)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rows", [1, 8, 17, 64, 100, 384, 1000, 8192])
+@pytest.mark.parametrize(("inner", "width"), [(14336, 4096), (3000, 1024)])
+def test_the_chosen_cuts_are_right(device: str, rows: int, inner: int, width: int) -> None:
+    torch.manual_seed(rows)
+    hidden = torch.randn(rows, width, device=device).bfloat16()
+    weight = (torch.randn(2 * inner, width, device=device) * 0.02).bfloat16()
+    found, wanted = gated_gemm.gated_product(hidden, weight, "silu").float(), apart(hidden, weight, "silu").float()
+    assert (found - wanted).norm() < 1e-2 * wanted.norm()
+
+
+def test_only_16_bit_rows_on_16_bytes_pay(device: str) -> None:
+    half = torch.empty(2 * 14336, 24, device=device).half()
+    assert gated_gemm.pays(half[:8], half) == (device == "cuda" and torch.cuda.get_device_capability()[0] == 9)
+    assert not gated_gemm.pays(half[:8].float(), half.float())
+    assert not gated_gemm.pays(half[:8, 1:17], half[:, :16])
+    assert not gated_gemm.pays(half[:8], half.bfloat16())
+
+
+@pytest.mark.parametrize(
+    ("rows", "inner", "faster"),
+    [
+        (1, 14336, True),
+        (128, 14336, True),
+        (200, 14336, False),
+        (400, 14336, True),
+        (8, 3072, False),
+        (2048, 3072, True),
+    ],
+)
+def test_it_is_faster_where_its_tiles_fill_the_gpu(rows: int, inner: int, faster: bool) -> None:
+    assert gated_gemm.faster(rows, inner, 132) == faster
