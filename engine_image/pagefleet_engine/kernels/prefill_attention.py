@@ -26,6 +26,10 @@ from pagefleet_engine.kernels.launches import Launches, launch
 
 SEARCHED_AT_ONCE = tl.constexpr(128)
 MIN_SECTION_TOKENS = 1024
+SECTION_HEADS = 6144 * 32
+"""Room for the sums of sections: rows times sections times heads; 100 MB for heads of 128."""
+_WORTH = 0.92
+"""More sections are taken where they shorten attention by this factor at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +67,18 @@ def choose_prefill_config(head_size: int, element_bytes: int, rows: int, capabil
 
 
 def choose_sections(tokens: int, max_context: int, heads: int, kv_heads: int, multiprocessors: int) -> int:
-    """Sections in which few rows after a long context fill the GPU; 1 for the rest. A power of two, at most 16."""
+    """Sections of the context in which `tokens` rows of chunks take the least time; a power of two, at most 16.
+
+    All programs take about equally long, two at a time on a multiprocessor: what does not fill the last turn is lost,
+    and sections make turns shorter. Each costs its sums once more, so a small gain is none.
+    """
     programs = max(1, tokens * heads // kv_heads // 128) * kv_heads
-    wanted = min(multiprocessors // programs, max_context // MIN_SECTION_TOKENS, 16)
-    return 1 << (wanted.bit_length() - 1) if wanted > 1 else 1
+    best, least = 1, float(triton.cdiv(programs, 2 * multiprocessors))
+    for sections in (2, 4, 8, 16):
+        turns = triton.cdiv(programs * sections, 2 * multiprocessors) / sections
+        if sections * MIN_SECTION_TOKENS <= max_context and tokens * sections * heads <= SECTION_HEADS:
+            best, least = (sections, turns) if turns < _WORTH * least else (best, least)
+    return best
 
 
 @triton.jit
@@ -105,13 +117,13 @@ def prefill_kernel(
     PADDED_SIZE: tl.constexpr,
     ROWS: tl.constexpr,
     TILE: tl.constexpr,
-    SECTIONS: tl.constexpr,
+    SPLIT: tl.constexpr,
     WINDOW: tl.constexpr,
     SOFT_CAP: tl.constexpr,
 ) -> None:
-    """A tile of a chunk's tokens, one KV head, one section of the context; grid [KV_HEADS, tiles, SECTIONS].
+    """A tile of a chunk's tokens, one KV head, one section of the context; grid [KV_HEADS, tiles, sections].
 
-    The longest rows go first. With several sections `out` is float32 rows token x SECTIONS + section.
+    The longest rows go first. With several sections, which SPLIT says, `out` is float32 rows token x sections + section.
     """
     GROUP: tl.constexpr = HEADS // KV_HEADS
     TOKENS: tl.constexpr = ROWS // GROUP
@@ -150,8 +162,8 @@ def prefill_kernel(
         full_end = tl.maximum(full_end, full_begin)
         lo = tl.maximum(start + first_token - WINDOW + 1, 0) // TILE
     hi = end
-    if SECTIONS > 1:
-        share = tl.cdiv(end - lo, SECTIONS)
+    if SPLIT:
+        share = tl.cdiv(end - lo, tl.num_programs(2))
         lo += tl.program_id(2) * share
         hi = tl.minimum(lo + share, end)
     blocks = tile_blocks(table, lo, last, TILE)
@@ -174,11 +186,11 @@ def prefill_kernel(
             score_scale, cap_scale, highest, total, weighted,
             KV_HEADS, HEAD_SIZE, PADDED_SIZE, TILE, WINDOW, SOFT_CAP, True,
         )  # fmt: skip
-    if SECTIONS > 1:
+    if SPLIT:
         # A row may see nothing of a section: within a window, or after its own position.
         log_sum = tl.where(total > 0.0, highest + tl.log2(total), float("-inf"))
         total = tl.where(total > 0.0, total, 1.0)
-        row = row * SECTIONS + tl.program_id(2)
+        row = row * tl.num_programs(2) + tl.program_id(2)
         tl.store(log_sums + row * HEADS + heads, log_sum, mask=held)
     mean = weighted / total[:, None]
     tl.store(out + row[:, None] * out_stride + places, mean.to(out.dtype.element_ty), mask=inside)
@@ -246,20 +258,21 @@ def prefill_attention(
     score_scale, cap_scale = score_scales(scale, soft_cap)
     padded = padded_head_size(head_size)
     limits = {} if chosen.max_registers is None else {"maxnreg": chosen.max_registers}
-    sizes = {"HEADS": heads, "HEAD_SIZE": head_size, "PADDED_SIZE": padded, "SECTIONS": sections}
+    sizes = {"HEADS": heads, "HEAD_SIZE": head_size, "PADDED_SIZE": padded}
     arguments = (
         queries, kv, block_tables, seats, token_offsets, starts, partials, log_sums, sequences,
         queries.stride(0), block_tables.stride(0), partials.stride(0), score_scale, cap_scale,
     )  # fmt: skip
     named = {
-        **sizes, "KV_HEADS": kv_heads, "ROWS": chosen.rows, "TILE": chosen.tile, "WINDOW": window or 0,
+        **sizes, "KV_HEADS": kv_heads, "ROWS": chosen.rows, "TILE": chosen.tile, "SPLIT": sections > 1,
+        "WINDOW": window or 0,
         "SOFT_CAP": soft_cap is not None, "num_warps": chosen.warps, "num_stages": chosen.stages, **limits,
     }  # fmt: skip
     tiles = tokens // (chosen.rows // group) + sequences
     launch(prefill_kernel, (kv_heads, tiles, sections), arguments, named, kept)
     if sections > 1:
         at_once = splits_at_once(sections, 1, padded)
-        named = {**sizes, "AT_ONCE": at_once, "num_warps": 2}
+        named = {**sizes, "SECTIONS": sections, "AT_ONCE": at_once, "num_warps": 2}
         launch(sections_kernel, (heads, tokens, 1), (partials, log_sums, out, out.stride(0)), named, kept)
     return out
 

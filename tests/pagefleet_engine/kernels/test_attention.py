@@ -165,9 +165,13 @@ def test_splits_fill_the_multiprocessors(batch: int, kv_heads: int, splits: int)
 
 @pytest.mark.parametrize(
     ("tokens", "max_context", "sections"),
-    [(64, 32_768, 8), (256, 32_768, 2), (512, 32_768, 1), (1, 131_072, 16), (64, 3000, 2), (64, 1500, 1)],
-)
-def test_few_rows_after_a_long_context_are_split(tokens: int, max_context: int, sections: int) -> None:
+    [
+        (64, 32_768, 16), (256, 32_768, 4), (1, 131_072, 16), (64, 3000, 2), (64, 1500, 1),
+        # of two turns the second would be nearly empty; one turn that is nearly full stays one; too many sums
+        (1216, 32_768, 4), (1024, 32_768, 1), (576, 32_768, 8), (4352, 32_768, 1),
+    ],
+)  # fmt: skip
+def test_what_fills_its_turns_badly_after_a_long_context_is_split(tokens: int, max_context: int, sections: int) -> None:
     assert choose_sections(tokens, max_context, 32, 8, 132) == sections
 
 

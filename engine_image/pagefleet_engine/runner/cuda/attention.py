@@ -10,7 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pagefleet_engine.kernels.decode_attention import choose_splits, decode_attention, decode_scratch
 from pagefleet_engine.kernels.launches import Launches
-from pagefleet_engine.kernels.prefill_attention import choose_sections, prefill_attention
+from pagefleet_engine.kernels.prefill_attention import SECTION_HEADS, choose_sections, prefill_attention
 from pagefleet_engine.models.config import ModelConfig
 
 
@@ -63,8 +63,7 @@ class Attention:
         )
         """Whether whole prompts may go to cuDNN."""
         split_rows = max(rows * self._splits(rows) for rows in range(1, max_decodes + 1))
-        # chunks are cut into sections only while all rows together fill the GPU once
-        split_rows = max(split_rows, 2 * self._multiprocessors * 128 // config.heads, 512)
+        split_rows = max(split_rows, SECTION_HEADS // config.heads)
         self._scratch = decode_scratch(max_decodes, split_rows, config.heads, config.head_size, device)
 
     def _splits(self, decodes: int) -> int:

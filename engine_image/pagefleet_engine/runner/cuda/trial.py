@@ -7,8 +7,8 @@ from pagefleet_engine.steps import Sampling, SequenceStep, StepPlan
 
 SHORT_TOKENS = 8
 FIRST_LONG_CONTEXT, LAST_LONG_CONTEXT = 2048, 16384
-RARE_CHUNKS = (16, 32, 64)
-"""The least with tiles of few rows, the least with tiles of many in most sections, and a chunk that a goal cuts."""
+RARE_CHUNKS = (16, 32)
+"""With tiles of few rows and with tiles of many; the context's length tells the sections."""
 _WISHES = Sampling(seed=1, temperature=1.0, top_k=64, top_p=0.9, top_logprobs=20, frequency_penalty=0.5)
 
 
