@@ -18,9 +18,9 @@ LEAST_CHUNK_TOKENS = 64
 """A prompt advances by this much whatever the goal; fewer tokens cost a GPU as much."""
 ROWS_AT_ONCE = 128
 """Rows of a tile in a GPU's matrix products: steps are cut to multiples of it, as the rest of a tile costs the same."""
-LEAST_SHARED_ROWS = 512
+LEAST_SHARED_ROWS = 1280
 """Up to here further prompts always join: with fewer rows, a row costs a GPU more (8B on an H200, bench/LOG.md)."""
-SPREAD_STEPS = 8
+SPREAD_STEPS = 32
 """What waits is spread over about so many steps."""
 LEARN_EVERY_DECODES = 8
 """Steps that only decode are alike: of so many one is learnt from."""

@@ -10,6 +10,7 @@ from pagefleet_engine.scheduler.pace import (
     LEAST_CHUNK_TOKENS,
     LEAST_SHARED_ROWS,
     ROWS_AT_ONCE,
+    SPREAD_STEPS,
     Pace,
     StepBudget,
     StepCosts,
@@ -126,10 +127,10 @@ def test_a_chunk_that_the_goal_cuts_fills_whole_tiles_of_rows(decodes: int) -> N
 
 def test_the_first_prompt_may_use_the_whole_goal_and_others_join_as_far_as_many_wait() -> None:
     pace = Pace(0.05)
-    for backlog, joined in ((1500, 0), (8 * 1500, 384)):
+    for backlog, joined in ((1500, 0), (SPREAD_STEPS * 1500, 128)):
         budget = pace.budget(8000, 64, 64 * 1000, backlog_tokens=backlog)
-        assert budget.chunk(0, 2048) > 1024
-        budget.take(0, 1024)
+        assert budget.chunk(0, 2048) > 1300
+        budget.take(0, 1280)
         budget.take(0, 64)
         assert budget.open == (joined > 0)
         if joined:
