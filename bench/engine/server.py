@@ -88,15 +88,21 @@ class Server:
             self._process.wait()
 
     def wait_until_idle(self) -> float:
-        """Wait, for a bounded time, until the core has done what it does after its start; seconds waited."""
-        began_s, before = time.perf_counter(), self.cpu_s().core
+        """Wait, for a bounded time, until the core has done what it does after its start; seconds waited.
+
+        Compilers that it runs count, also those that have ended.
+        """
+        began_s, before = time.perf_counter(), self._all_cpu_s()
         while (waited_s := time.perf_counter() - began_s) < IDLE_TIMEOUT_S:
             time.sleep(IDLE_WINDOW_S)
-            now = self.cpu_s().core
+            now = self._all_cpu_s()
             if now - before < IDLE_WINDOW_S * IDLE_SHARE:
                 break
             before = now
         return waited_s
+
+    def _all_cpu_s(self) -> float:
+        return sum(process_cpu_s(pid, children=True) for pid in descendants(self._process.pid))
 
     def log_tail(self) -> str:
         """The end of what the engine logged."""
@@ -140,10 +146,13 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def process_cpu_s(pid: int) -> float:
-    """User and system seconds of one process (man 5 proc_pid_stat)."""
-    fields = _stat(pid)
-    return (int(fields[11]) + int(fields[12])) / _TICKS_S
+def process_cpu_s(pid: int, *, children: bool = False) -> float:
+    """User and system seconds of one process, and of its children that have ended (man 5 proc_pid_stat)."""
+    try:
+        fields = _stat(pid)[11 : 15 if children else 13]
+    except OSError:
+        return 0.0  # it has just ended
+    return sum(map(int, fields)) / _TICKS_S
 
 
 def _stat(pid: int) -> list[str]:
