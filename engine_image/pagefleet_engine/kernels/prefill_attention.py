@@ -123,7 +123,7 @@ def prefill_kernel(
 ) -> None:
     """A tile of a chunk's tokens, one KV head, one section of the context; grid [KV_HEADS, tiles, sections].
 
-    The longest rows go first. With several sections, which SPLIT says, `out` is float32 rows token x sections + section.
+    The longest rows go first. With several sections (SPLIT) `out` is float32 rows token x sections + section.
     """
     GROUP: tl.constexpr = HEADS // KV_HEADS
     TOKENS: tl.constexpr = ROWS // GROUP
