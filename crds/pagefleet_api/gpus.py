@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from pagefleet_api import model_uri
 from pagefleet_api.schema import Model, Rule
 
 MOST = 64
@@ -99,6 +100,12 @@ NO_TRIAL = (
     "with groups of two templates; leave rollout.analysis out"
 )
 
+NO_DOWNLOAD = (
+    "model.cache.mode None is not available with engine.parallelism.pipeline above 1: a group is made anew when one of "
+    "its pods was restarted, and each would download the whole model again; give model.cache.mode PVC or Node, or a "
+    "model.uri that is not downloaded"
+)
+
 _DEVICE = "(has(self.engine) && has(self.engine.device) ? self.engine.device : 'auto')"
 _TENSOR, _PIPELINE = (
     f"(has(self.engine) && has(self.engine.parallelism) && has(self.engine.parallelism.{name}) "
@@ -133,5 +140,10 @@ RULES = (
         f"{_NAME} + ' {_NAMED_ONCE}'",
     ),
     Rule(f"{_PIPELINE} == 1 || !has(self.rollout) || !has(self.rollout.analysis)", NO_TRIAL),
+    Rule(
+        f"{_PIPELINE} == 1 || (has(self.model.cache) && has(self.model.cache.mode) && self.model.cache.mode != 'None') "
+        f"|| !self.model.uri.matches('{model_uri.CEL_DOWNLOADED}')",
+        NO_DOWNLOAD,
+    ),
 )
 """For the API server, on the whole spec."""

@@ -11,7 +11,7 @@ from pagefleet_api.schema import Model, ObjectName, SecretName, Text, Within, ru
 
 CacheLimit = Annotated[Text, Within("model.cache.limit", least="1Mi")]
 
-_DOWNLOADED = "self.uri.matches('^(hf|s3|gs|az|https?)://')"
+_DOWNLOADED = f"self.uri.matches('{model_uri.CEL_DOWNLOADED}')"
 _CHECKED = tuple[str, str]
 
 _URI: _CHECKED = (

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 DOWNLOADED = ("hf", "s3", "gs", "az", "http", "https")
 """Schemes whose files come over the network before the engine starts."""
+CEL_DOWNLOADED = "^(hf|s3|gs|az|https?)://"
+"""The same, for the API server."""
 IN_IMAGE = ("pkg", "file")
 """Schemes that the engine reads from its own image."""
 MOUNTED = ("pvc", "oci")

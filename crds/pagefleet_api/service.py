@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 from pagefleet_api import gpus, labels, runtime_rules
 from pagefleet_api.engine import Engine as Engine
 from pagefleet_api.gpus import Gpu
-from pagefleet_api.model_source import ModelSource
+from pagefleet_api.model_source import CacheMode, ModelSource
 from pagefleet_api.pod_template import PodTemplate
 from pagefleet_api.rollout import Analysis as Analysis
 from pagefleet_api.rollout import Rollout as Rollout
@@ -122,6 +122,12 @@ class Spec(Model):
     def _trial_has_single_pods(self) -> Self:
         if self.in_groups and self.rollout.analysis is not None:
             raise ValueError(gpus.NO_TRIAL)
+        return self
+
+    @model_validator(mode="after")
+    def _groups_find_their_model(self) -> Self:
+        if self.in_groups and self.model.downloaded and self.model.cache.mode is CacheMode.NONE:
+            raise ValueError(gpus.NO_DOWNLOAD)
         return self
 
     @model_validator(mode="after")

@@ -89,3 +89,18 @@ def test_a_trial_of_groups_is_refused_with_the_way_out() -> None:
     }
     with pytest.raises(InvalidService, match=r"rollout\.analysis is not available .* leave rollout\.analysis out"):
         InferenceService.parse({"metadata": {"namespace": "n", "name": "s", "uid": "u"}, "spec": spec})
+
+
+@pytest.mark.parametrize("cache", [{}, {"mode": "None"}, {"mode": "PVC", "pvc": "c"}, {"mode": "Node"}])
+@pytest.mark.parametrize(("uri", "pipeline"), [("hf://o/n", 2), ("https://h/m", 2), ("hf://o/n", 1), ("file:///m", 2)])
+def test_groups_take_no_model_that_each_pod_downloads_for_itself(
+    cache: dict[str, Any], uri: str, pipeline: int
+) -> None:
+    model = {"uri": uri, **({} if uri.startswith("file") else {"cache": cache})}
+    spec = {"model": model, "engine": {**GROUPS, "parallelism": {"pipeline": pipeline}}}
+    body = {"metadata": {"namespace": "n", "name": "s", "uid": "u"}, "spec": spec}
+    if pipeline == 1 or uri.startswith("file") or cache.get("mode") in {"PVC", "Node"}:
+        assert InferenceService.parse(body)
+        return
+    with pytest.raises(InvalidService, match=r"give model\.cache\.mode PVC or Node, or a model\.uri"):
+        InferenceService.parse(body)

@@ -12,8 +12,8 @@ from pagefleet_operator.render import pod
 Manifest = dict[str, Any]
 
 _AFTER_START = {"leaderworkerset.sigs.k8s.io/experimental-recreate-group-after-start": "true"}
-"""A group is made anew when one of its pods was restarted, but not while one has not come to run: else a download that
-fails would begin from nothing each time, and nobody could read why."""
+"""A group is made anew when one of its pods was restarted, but not while one has not come to run: else nobody could
+read why it does not. Init containers' restarts count too, so what they bring must outlive their pod."""
 
 
 def templates(service: InferenceService, image: str, fetch_image: str) -> Manifest:

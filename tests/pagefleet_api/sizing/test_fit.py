@@ -152,9 +152,8 @@ def test_what_fits_fits_with_more_memory_and_tokens_come_in_blocks(length: int, 
 
 
 def spec(**engine: object) -> Spec:
-    return Spec.model_validate(
-        {"model": {"uri": "hf://o/m", "revision": "r"}, "engine": engine, "resources": {"limits": {"memory": "2Gi"}}}
-    )
+    model = {"uri": "hf://o/m", "revision": "r", "cache": {"mode": "Node"}}
+    return Spec.model_validate({"model": model, "engine": engine, "resources": {"limits": {"memory": "2Gi"}}})
 
 
 def test_the_resource_says_what_is_computed_for() -> None:

@@ -77,6 +77,7 @@ def test_one_kind_of_workload_follows_the_other(api: Api, namespace: str, start:
         ({"runtime": "tgi"}, {}, "engine.parallelism.pipeline 2 is not available with engine.runtime tgi"),
         ({"runtime": "pagefleet"}, {}, "engine.parallelism.pipeline 2 is not available with engine.runtime pagefleet"),
         ({}, {"rollout": {"analysis": {}}}, "rollout.analysis is not available with engine.parallelism.pipeline"),
+        ({}, {"model": {"uri": "hf://o/n"}}, "model.cache.mode None is not available with engine.parallelism.pipeline"),
         ({}, {"resources": {"gpu": {"count": 2}}}, "must be engine.parallelism.tensor times pipeline"),
         ({"device": "cpu", "kvCache": {"size": "1Gi"}}, {}, "engine.device: cpu takes no GPU"),
     ],
