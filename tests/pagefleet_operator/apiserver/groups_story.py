@@ -170,6 +170,14 @@ def test_without_room_for_another_group_they_are_rolled_one_after_the_other(
     )  # fmt: skip
 
 
+def test_a_share_of_few_groups_that_comes_to_none_is_taken_as_one(
+    api: Api, namespace: str, start: Start, fleet: Fleet
+) -> None:
+    begin(api, namespace, start, fleet, rollout={"maxSurge": 0, "maxUnavailable": "25%"})
+    api.merge("inferenceservices", namespace, "s", {"spec": {"replicas": 1}})
+    eventually(lambda: settled(api, namespace, "1/1"), "one group serves", WAIT_S)
+
+
 def test_evictions_take_one_pod_at_a_time_whichever_group_it_is_of(
     api: Api, namespace: str, start: Start, fleet: Fleet
 ) -> None:
