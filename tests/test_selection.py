@@ -1,10 +1,12 @@
 """Files that a run does not read have nothing for it."""
 
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
-from tests.selection import may_select
+from tests.selection import MARKS, may_select
 
 PLAIN = "def test_it() -> None: ..."
 TORCH = "import torch\n\npytestmark = pytest.mark.torch\nOTHER = 1"
@@ -30,6 +32,12 @@ UNIT = "not torch and not apiserver and not gpu"
 def test_a_file_is_read_where_it_may_hold_what_is_asked_for(expression: str, read: set[str]) -> None:
     files = (PLAIN, TORCH, LISTED, MIXED, ON_A_GPU, APISERVER)
     assert {file for file in files if may_select(expression, file)} == read
+
+
+def test_every_mark_of_ours_is_known() -> None:
+    settings = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    marks = settings["tool"]["pytest"]["ini_options"]["markers"]
+    assert {mark.partition(":")[0] for mark in marks} == set(MARKS)
 
 
 def test_a_mark_that_only_begins_like_another_is_not_it() -> None:

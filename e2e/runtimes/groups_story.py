@@ -21,7 +21,7 @@ from e2e.service import Pod, Service, get_text, is_ready, wait_for
 from e2e.sites import BoxSite
 from pagefleet_api import labels
 from tests.pagefleet_operator.apiserver import lws_controller
-from tests.pagefleet_operator.apiserver.conftest import free_port
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 from pagefleet_api import labels
 from pagefleet_operator.kinds import CHILDREN, DEPLOYMENT, GROUP_SET, JOB, KEPT, POD, REPLICA_SET, WORKLOADS
 from pagefleet_operator.observed import Body, ChildKey, Generation, Pod
+from pagefleet_operator.remembered import Remembered
 
 _REMEMBERED_GONE = 10_000
 _OF_JOB = "job/"
@@ -66,7 +67,7 @@ class WatchCache:
     def __init__(self) -> None:
         self._entries: dict[str, dict[str, _Entry]] = {kind: {} for kind in KEPT}
         self._places: dict[str, dict[_Place, set[str]]] = {kind: {} for kind in KEPT}
-        self._gone: dict[str, int | None] = {}
+        self._gone: dict[str, int | None] = Remembered(_REMEMBERED_GONE)
         self._lacking: dict[tuple[str, str | None], str] = {}
 
     def lack(self, kind: str, namespace: str | None) -> str | None:
@@ -107,8 +108,6 @@ class WatchCache:
             return
         version = known.version if known else None
         self._gone[uid] = version if last is None else _version(last["metadata"])
-        while len(self._gone) > _REMEMBERED_GONE:
-            del self._gone[next(iter(self._gone))]
 
     def uids(self, kind: str, namespace: str | None = None) -> set[str]:
         """Uids of all objects of a kind, in one namespace or in all."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pagefleet_api.download import DownloadProgress
 from pagefleet_operator.cache import ServiceKey
 from pagefleet_operator.observed import Pod
+from pagefleet_operator.remembered import Remembered
 
 _FIRST_S, _EVERY_S = 10.0, 30.0
 """Until it tells something, and then: each answer that differs is a write for every service that waits for it."""
@@ -35,7 +36,7 @@ class Downloads:
         self, ask: Ask, look_again: Callable[[ServiceKey, float], None], clock_s: Callable[[], float] = time.monotonic
     ) -> None:
         self._ask, self._look_again, self._clock_s = ask, look_again, clock_s
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[str, _Asked] = Remembered(_REMEMBERED)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def about(self, key: ServiceKey, pods: Sequence[Pod]) -> Mapping[str, DownloadProgress]:
@@ -53,8 +54,6 @@ class Downloads:
             self._look_again(key, left_s)
             return
         asked = self._asked[pod.uid] = _Asked(now_s, None if known is None else known.told, {key})
-        while len(self._asked) > _REMEMBERED:
-            del self._asked[next(iter(self._asked))]
         task = asyncio.create_task(self._hear(pod, asked))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

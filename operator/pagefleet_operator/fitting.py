@@ -22,6 +22,7 @@ from pagefleet_operator.inquiry import Lister
 from pagefleet_operator.kinds import NODE, SECRET, Kind
 from pagefleet_operator.knowledge import GpuNodes, Knowledge, gpu_nodes
 from pagefleet_operator.model_files import FilesUnread, ModelKey, read_files
+from pagefleet_operator.remembered import Remembered
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ class Fitting:
     ) -> None:
         self._asker, self._changed, self._everywhere, self._secrets = asker, changed, everywhere, secrets
         self._reader = reader or read_files
-        self._tried: dict[ModelKey, _Tried] = {}
+        self._tried: dict[ModelKey, _Tried] = Remembered(_REMEMBERED)
         self._reading: dict[ModelKey, set[ServiceKey]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._at_a_time = asyncio.Semaphore(_AT_A_TIME)
@@ -143,8 +144,6 @@ class Fitting:
     async def _read(self, model: ModelKey) -> None:
         before = self._tried.get(model)
         tried = await self._turns(model, 0 if before is None else before.failures)
-        if len(self._tried) >= _REMEMBERED:
-            self._tried.pop(next(iter(self._tried)))
         self._tried[model] = tried
         for key in self._reading.pop(model):
             self._changed(key)

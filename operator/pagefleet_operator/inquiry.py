@@ -20,6 +20,7 @@ from pagefleet_operator.evidence import Evidence, Room, Warned, allocatable_on, 
 from pagefleet_operator.kinds import NODE, POD, POD_EVENT, Kind
 from pagefleet_operator.observed import Observed, Pod
 from pagefleet_operator.pools import pool_of
+from pagefleet_operator.remembered import Remembered
 from pagefleet_operator.starts import PATIENCE
 
 log = logging.getLogger(__name__)
@@ -76,8 +77,8 @@ class Inquiry:
         self._lister, self._everywhere = lister, everywhere
         self._looks: dict[str, _Look] = {}
         self._looking = asyncio.Lock()
-        self._words: dict[str, _Words] = {}
-        self._pools: dict[str, _NodePool] = {}
+        self._words: dict[str, _Words] = Remembered(_REMEMBERED)
+        self._pools: dict[str, _NodePool] = Remembered(_REMEMBERED)
 
     async def about(self, namespace: str, observed: Observed, now: datetime) -> Evidence:
         """What there is to know about the pods that are in trouble; empty when none is."""
@@ -120,10 +121,7 @@ class Inquiry:
             name = next((pool_of(body["metadata"].get("labels") or {}) for body in bodies), None)
         except (ApiError, TimeoutError) as error:
             log.warning("pool_unknown", extra={"node": node, "error": str(error) or type(error).__name__})
-        self._pools.pop(node, None)
         self._pools[node] = _NodePool(name, math.inf if name is not None else time.monotonic() + _FAILED_S)
-        while len(self._pools) > _REMEMBERED:
-            del self._pools[next(iter(self._pools))]
 
     async def _events(self, namespace: str, pod: Pod, now: datetime) -> list[Body]:
         """Events about a pod, as of a moment ago; none when they cannot be read."""
@@ -137,10 +135,7 @@ class Inquiry:
         except (ApiError, TimeoutError) as error:
             log.warning("events_unread", extra={"pod": pod.name, "error": str(error) or type(error).__name__})
             events, good_s = [], _FAILED_S
-        self._words.pop(pod.uid, None)
         self._words[pod.uid] = _Words(events, time.monotonic() + good_s)
-        while len(self._words) > _REMEMBERED:
-            del self._words[next(iter(self._words))]
         return events
 
     async def room(self, resource: str) -> Room | None:

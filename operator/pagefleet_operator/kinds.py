@@ -45,9 +45,7 @@ WORKLOADS = {kind.name: kind for kind in (DEPLOYMENT, GROUP_SET)}
 """What a service's pods are made by, one or the other."""
 CHILDREN = {kind.name: kind for kind in (SERVICE_ACCOUNT, SERVICE, DISRUPTION_BUDGET, *WORKLOADS.values())}
 """What a service may own, by kind: written when the spec asks for it, removed when it no longer does."""
-OPTIONAL = {GROUP_SET.name: GROUP_SET}
-"""Kinds that an API server may not have; they may come and go."""
 KEPT = {kind.name: kind for kind in (INFERENCE_SERVICE, *CHILDREN.values(), REPLICA_SET, JOB, POD)}
 """Everything that the watch cache holds, by kind."""
-WATCHED = {name: kind for name, kind in KEPT.items() if name not in OPTIONAL}
-"""What of it is watched; the others are listed (`group_watch`)."""
+WATCHED = {name: kind for name, kind in KEPT.items() if kind is not GROUP_SET}
+"""What of it is watched; sets, whose kind may come and go, are listed (`group_watch`)."""

@@ -186,7 +186,7 @@ class Observed:
     """
 
     deployment: DeploymentView | None = None
-    """The workload that the spec asks for: a Deployment, or a LeaderWorkerSet where `grouped`."""
+    """The workload that acts: the one that the spec asks for, or until that is made the one before it."""
     pods: tuple[Pod, ...] = ()
     """One a replica: of groups, their leaders."""
     samples: Mapping[str, Sample] = field(default_factory=dict)
@@ -202,7 +202,7 @@ class Observed:
     knowledge: Knowledge = field(default_factory=Knowledge)
     """What is known of the model and the GPUs before a pod tells."""
     grouped: bool = False
-    """Replicas are groups of pods, by the spec."""
+    """That workload is a LeaderWorkerSet: its replicas are groups of pods. Without any, what the spec asks for."""
     workers: tuple[Pod, ...] = ()
     """The pods of groups that are no leaders."""
 
@@ -250,7 +250,7 @@ class Observed:
         return any(other.started and not other.ready for other in self.replica(pod)[1:])
 
     def own(self, pod: Pod) -> bool:
-        """Whether the workload that the spec asks for has made it, and not the one that had been asked for before."""
+        """Whether `deployment` has made it, and not the workload before or after that one."""
         return (pod.group is not None) == self.grouped
 
     def of_generation(self, template_hash: str) -> list[Pod]:

@@ -12,9 +12,7 @@ from pagefleet_api.service import InferenceService
 from pagefleet_operator.kinds import DEPLOYMENT, GROUP_SET, WORKLOADS
 from pagefleet_operator.observed import Body, ChildKey, DeploymentView, Now, Observed, Pod, controller_of
 from pagefleet_operator.plan.convergence import Action, without_removals
-from pagefleet_operator.plan.rollout import cannot_be_placed
-
-_NOT_WANTED = ("0", "0%")
+from pagefleet_operator.plan.rollout import NONE, cannot_be_placed
 
 
 def asked_for(service: InferenceService) -> ChildKey:
@@ -73,8 +71,8 @@ def keeping_predecessor(
     """
     made = asked_for(service) in observed.children
     ready = sum(pod.ready for pod in observed.pods if pod.active and (pod.group is not None) == service.spec.in_groups)
-    beside = service.spec.rollout.max_surge not in _NOT_WANTED
-    may_go = service.spec.rollout.max_unavailable not in _NOT_WANTED
+    beside = service.spec.rollout.max_surge not in NONE
+    may_go = service.spec.rollout.max_unavailable not in NONE
     if ready >= wanted or not beside or (made and may_go and cannot_be_placed(observed, now)):
         return tuple(actions)
     return without_removals(actions)

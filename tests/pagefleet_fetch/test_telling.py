@@ -14,13 +14,9 @@ from pagefleet_fetch.fetching import Request, fetch
 from pagefleet_fetch.progress import Meter, fields
 from pagefleet_fetch.telling import Address, Board, telling
 from tests.pagefleet_fetch.servers import Fault, Served, serving
+from tests.ports import free_port
 
 BODY = b"GGUF" * 1000
-
-
-def free_port() -> int:
-    with serving(Served({})) as served:
-        return int(served.address.rpartition(":")[2])
 
 
 def ask(port: int, path: str = PATH) -> DownloadProgress | None:

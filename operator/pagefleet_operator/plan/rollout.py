@@ -11,7 +11,8 @@ SURGE_TRIAL = timedelta(seconds=60)
 """So long the scheduler may try to place an extra pod; a full GPU node never can."""
 
 _AUTO = "Auto"
-_NONE = ("0", "0%")
+NONE = ("0", "0%")
+"""Shares of a number of replicas that are none of them."""
 
 
 class RollingUpdate(NamedTuple):
@@ -30,9 +31,9 @@ def rolling_update(rollout: Rollout, observed: Observed, now: Now) -> RollingUpd
     if surge == _AUTO and unavailable == _AUTO:
         return RollingUpdate(0, 1) if full else RollingUpdate(1, 0)
     if surge == _AUTO:
-        surge = "0" if full and unavailable not in _NONE else "1"
+        surge = "0" if full and unavailable not in NONE else "1"
     if unavailable == _AUTO:
-        unavailable = "1" if full or surge in _NONE else "0"
+        unavailable = "1" if full or surge in NONE else "0"
     return RollingUpdate(_wire(surge), _wire(unavailable))
 
 

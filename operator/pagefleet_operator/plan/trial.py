@@ -23,7 +23,7 @@ from pagefleet_operator.plan.comparison import (
     Measured,
     compare,
 )
-from pagefleet_operator.plan.rollout import RollingUpdate, cannot_be_placed
+from pagefleet_operator.plan.rollout import NONE, RollingUpdate, cannot_be_placed
 from pagefleet_operator.trials import Phase, Trial
 
 PATIENCE = 4
@@ -32,7 +32,6 @@ PATIENCE = 4
 HELD_BACK_S = 600
 """`minReadySeconds` while on trial: an operator may be away for so long before the controller goes on without it."""
 
-_NOT_WANTED = ("0", "0%")
 _BROKEN = (Reason.CRASH_LOOP, Reason.OUT_OF_MEMORY)
 
 Baseline = Mapping[str, Latencies]
@@ -142,7 +141,7 @@ def _begin(rollout: Rollout, analysis: Analysis, wanted: int, observed: Observed
         return Course(None)  # nobody serves: the sooner the change is everywhere, the better
     percent = analysis.traffic_percent
     pods = max(1, round(wanted * percent / (100 - percent)))
-    replaces = rollout.max_surge in _NOT_WANTED
+    replaces = rollout.max_surge in NONE
     if replaces and pods >= wanted:
         return _skipped("rollout.maxSurge is 0, so that the new pods would take the place of all others")
     trial = Trial(phase=Phase.STARTING, since=now.wall, stable=stable, pods=pods, replaces=replaces)

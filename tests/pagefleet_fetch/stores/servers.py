@@ -23,6 +23,7 @@ from urllib.parse import quote
 
 from e2e.cluster.binaries import cache_folder
 from e2e.cluster.locks import locked
+from tests.ports import free_port
 
 AZURITE, FAKE_GCS = "3.37.0", "1.56.1"
 CONTAINER = "models"
@@ -92,7 +93,7 @@ class Azure(NamedTuple):
 @contextlib.contextmanager
 def google() -> Iterator[Google]:
     """A running server with an empty bucket."""
-    program, port = _fake_gcs(), _free_port()
+    program, port = _fake_gcs(), free_port()
     store = Google(f"http://127.0.0.1:{port}")
     public = f"-public-host=127.0.0.1:{port}"
     flags = ["-backend=memory", "-host=127.0.0.1", f"-port={port}", "-scheme=http", public, "-log-level=error"]
@@ -104,7 +105,7 @@ def google() -> Iterator[Google]:
 @contextlib.contextmanager
 def azure() -> Iterator[Azure]:
     """A running server with an empty container."""
-    script, port = _azurite(), _free_port()
+    script, port = _azurite(), free_port()
     store = Azure(f"http://127.0.0.1:{port}", base64.b64encode(secrets.token_bytes(32)).decode())
     flags = ["--inMemoryPersistence", "--blobHost=127.0.0.1", f"--blobPort={port}", "--silent", "--disableTelemetry"]
     accounts = {"AZURITE_ACCOUNTS": f"{_ACCOUNT}:{store.key}"}
@@ -171,9 +172,3 @@ def _installed(folder: Path, command: list[str], environment: Mapping[str, str] 
 def _is_open(port: int) -> bool:
     with socket.socket() as connection:
         return connection.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])

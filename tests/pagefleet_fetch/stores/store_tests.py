@@ -2,6 +2,7 @@
 
 import base64
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -54,7 +55,9 @@ def test_one_object_may_be_the_model(store: Store, tmp_path: Path) -> None:
     assert contents(tmp_path / "small") == {"small.gguf": b"GGUF"}
 
 
-def test_an_object_of_many_pieces_that_came_half_is_gone_on_with(store: Store, tmp_path: Path) -> None:
+def test_an_object_of_many_pieces_that_came_half_is_gone_on_with(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store.put("large/config.json", b"{}")
     store.put("large/model.safetensors", LARGE)
     asked = request(store, tmp_path / "large", "large")
@@ -62,8 +65,11 @@ def test_an_object_of_many_pieces_that_came_half_is_gone_on_with(store: Store, t
     shard = next(file for file in source_of(asked).listing().files if file.path == "model.safetensors")
     folder.prepare((shard,))
     folder.part(shard).write_bytes(LARGE[: 5 << 20])
-    fetch(asked)
+    with caplog.at_level(logging.INFO, logger="pagefleet_fetch"):
+        fetch(asked)
     assert contents(asked.into) == {"config.json": b"{}", "model.safetensors": LARGE}
+    (started,) = [line for line in caplog.records if line.getMessage() == "fetch_started"]
+    assert vars(started)["bytes"] == len(b"{}") + len(LARGE) - (5 << 20)
 
 
 def test_an_object_that_changed_after_the_listing_is_not_mixed(store: Store, tmp_path: Path) -> None:

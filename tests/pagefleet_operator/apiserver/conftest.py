@@ -16,6 +16,7 @@ from pagefleet_api.crd import custom_resource_definition
 from tests.pagefleet_operator.apiserver.api import Api, eventually
 from tests.pagefleet_operator.apiserver.operator_process import nothing
 from tests.pagefleet_operator.apiserver.operators import FAST, OperatorProcess
+from tests.ports import free_port
 
 _NUMBERS = itertools.count(1)
 _PORTS_OF_A_BOX = 8
@@ -92,12 +93,6 @@ def _served(api: Api) -> bool:
         return isinstance(api.list("inferenceservices"), list)
     except Exception:
         return False
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def free_block() -> int:

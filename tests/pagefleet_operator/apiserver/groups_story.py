@@ -15,9 +15,10 @@ from e2e.cluster.box import Box
 from pagefleet_api import labels
 from tests.pagefleet_operator.apiserver import lws, lws_controller
 from tests.pagefleet_operator.apiserver.api import Api, Json, eventually, never
-from tests.pagefleet_operator.apiserver.conftest import Start, free_port
+from tests.pagefleet_operator.apiserver.conftest import Start
 from tests.pagefleet_operator.apiserver.fleet import NO_ROOM, Fleet
 from tests.pagefleet_operator.apiserver.operators import OperatorProcess, service
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 

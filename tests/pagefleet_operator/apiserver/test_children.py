@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from pagefleet_api import labels
-from pagefleet_operator.kinds import CHILDREN, KEPT, OPTIONAL, WORKLOADS
+from pagefleet_operator.kinds import CHILDREN, GROUP_SET, KEPT, WORKLOADS
 from pagefleet_operator.plan.convergence import up_to_date
 from tests.pagefleet_operator.apiserver import lws
 from tests.pagefleet_operator.apiserver.api import Api, Json, eventually
@@ -185,7 +185,7 @@ def test_what_an_example_renders_to_is_written_once(api: Api, namespace: str, na
         manifest = yaml.safe_load(text)
         if manifest["kind"] not in KEPT:
             continue  # of a model on nodes, which no pass over the service writes
-        if manifest["kind"] in OPTIONAL:
+        if manifest["kind"] == GROUP_SET.name:
             lws.install(api)
         meta = manifest["metadata"]
         meta["namespace"] = namespace

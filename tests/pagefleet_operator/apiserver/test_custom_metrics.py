@@ -16,9 +16,10 @@ from tests.pagefleet_operator.apiserver import aggregation
 from tests.pagefleet_operator.apiserver.accounts import account
 from tests.pagefleet_operator.apiserver.aggregation import API_SERVICES, METRICS, served
 from tests.pagefleet_operator.apiserver.api import Api, ApiRefusal, Json, eventually
-from tests.pagefleet_operator.apiserver.conftest import free_block, free_port
+from tests.pagefleet_operator.apiserver.conftest import free_block
 from tests.pagefleet_operator.apiserver.fleet import Fleet
 from tests.pagefleet_operator.apiserver.operators import OperatorProcess, service
+from tests.ports import free_port
 
 pytestmark = pytest.mark.apiserver
 

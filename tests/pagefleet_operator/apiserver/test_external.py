@@ -8,9 +8,10 @@ import pytest
 from pagefleet_operator.keda.serving import SERVICE
 from pagefleet_operator.keda.wire import externalscaler_pb2 as pb
 from tests.pagefleet_operator.apiserver.api import Api, Json, eventually, never
-from tests.pagefleet_operator.apiserver.conftest import Start, free_port
+from tests.pagefleet_operator.apiserver.conftest import Start
 from tests.pagefleet_operator.apiserver.fleet import Fleet
 from tests.pagefleet_operator.apiserver.operators import service
+from tests.ports import free_port
 
 pytestmark = pytest.mark.apiserver
 

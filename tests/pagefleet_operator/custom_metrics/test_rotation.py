@@ -1,7 +1,6 @@
 """The aggregator's authority is another one from some moment on: who counts as the aggregator follows."""
 
 import asyncio
-import socket
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -21,6 +20,7 @@ from pagefleet_operator.cache import WatchCache
 from pagefleet_operator.custom_metrics import serving, wire
 from pagefleet_operator.kinds import CONFIG_MAP, Kind
 from pagefleet_operator.settings import Address, Settings
+from tests.ports import free_port
 
 DISCOVERY = f"/apis/{wire.GROUP_VERSION}"
 USER = {"X-Remote-User": "jane"}
@@ -106,7 +106,7 @@ async def test_a_new_authority_of_the_aggregator_takes_the_place_of_the_old_one(
     monkeypatch.setattr(serving, "_LOOK_S", 0.02)
     monkeypatch.setattr(serving, "_FIRST_LOOK_S", 0.02)
     old, new = Aggregator(tmp_path), Aggregator(tmp_path)
-    server, port = Server(old.authority), _free_port()
+    server, port = Server(old.authority), free_port()
     sources = serving.Sources(cast(api.Cluster, server), WatchCache(), cast(Any, SimpleNamespace()), lambda: True)
     settings = Settings(lease_namespace="n", lease_name="x")
     metrics = serving.CustomMetrics(settings, Address("127.0.0.1", port), sources)
@@ -133,9 +133,3 @@ async def _becomes(true: Callable[[], bool]) -> bool:
             return True
         await asyncio.sleep(0.01)
     return False
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
