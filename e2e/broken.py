@@ -84,7 +84,17 @@ def _no_pods(body: Json) -> bool:
 
 
 def _not_mounted(body: Json) -> bool:
-    return bool(body["reason"] == "FailedMount")
+    return bool(body["reason"] == "FailedMount") and not unsure(body["message"])
+
+
+def _no_secret(body: Json) -> bool:
+    waiting = _container(body).get("state", {}).get("waiting", {})
+    return waiting.get("reason") == "CreateContainerConfigError" and not unsure(waiting["message"])
+
+
+def unsure(message: str) -> bool:
+    """A kubelet on a busy machine says so of a Secret or ConfigMap before it knows whether there is one."""
+    return "cache: timed out waiting for the condition" in message
 
 
 def _patched(name: str, **spec: Any) -> Callable[[Kubectl], object]:
@@ -155,7 +165,7 @@ FAULTS = (
         ('secret "keys" not found',),
         {"engine": {"apiKeysSecretRef": {"name": "keys"}}},
         "pods",
-        _waits("CreateContainerConfigError"),
+        _no_secret,
         _created("secret", "generic", "keys", "--from-literal=one=secret"),
     ),
     Broken(
