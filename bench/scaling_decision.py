@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 from pagefleet_api.load import EngineState, LoadReport
 from pagefleet_operator.autoscaling import Fleet, Memory, PodLoad, Policy, decide, next_steps
-from pagefleet_operator.histogram import Histogram
-from pagefleet_operator.observed import Now
+from pagefleet_operator.facts.histogram import Histogram
+from pagefleet_operator.facts.observed import Now
 
 ROUNDS = 300
 _BUCKETS = (*(0.001 * 2**power for power in range(20)), math.inf)

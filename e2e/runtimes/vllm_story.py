@@ -19,8 +19,8 @@ from e2e.service import Pod, Service, get_text, is_ready, wait_for
 from e2e.sites import BoxSite
 from pagefleet_api import labels
 from pagefleet_api.runtimes import TRAITS, Runtime
-from pagefleet_operator.exposition import parse
-from pagefleet_operator.translation import load as load_of
+from pagefleet_operator.engines.exposition import parse
+from pagefleet_operator.engines.translation import load as load_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 

@@ -11,8 +11,8 @@ from pagefleet_api.sizing.facts import ModelFacts
 from pagefleet_api.sizing.fit import Fit, fit, fit_cpu
 from pagefleet_api.status import Capacity, EstimatedCapacity, MeasuredCapacity
 from pagefleet_operator.autoscaling.values import Verdict
-from pagefleet_operator.knowledge import GpuNodes, Knowledge
-from pagefleet_operator.observed import Observed
+from pagefleet_operator.facts.knowledge import GpuNodes, Knowledge
+from pagefleet_operator.facts.observed import Observed
 
 
 class Judgement(NamedTuple):

@@ -6,7 +6,7 @@ from itertools import product
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
 from pagefleet_api.metrics import OPERATOR, SERVICE, Kind, Metric, Operator
-from pagefleet_operator.starts import PHASES
+from pagefleet_operator.facts.starts import PHASES
 
 __all__ = ["Metrics", "Operator"]
 

@@ -11,18 +11,18 @@ from typing import Any
 import aiohttp
 import kopf
 
-from pagefleet_operator import cluster as api
-from pagefleet_operator.cache import ServiceKey, WatchCache
-from pagefleet_operator.claims import Claims
-from pagefleet_operator.group_watch import GroupWatch
-from pagefleet_operator.lease import Leadership
+from pagefleet_operator.apiserver import cluster as api
+from pagefleet_operator.apiserver.cache import ServiceKey, WatchCache
+from pagefleet_operator.apiserver.claims import Claims
+from pagefleet_operator.apiserver.group_watch import GroupWatch
+from pagefleet_operator.apiserver.lease import Leadership
+from pagefleet_operator.apiserver.watch import Watch
+from pagefleet_operator.engines.scraper import Scraper, admin_address
+from pagefleet_operator.facts.observed import Pod
 from pagefleet_operator.metrics import Metrics, Operator
-from pagefleet_operator.observed import Pod
-from pagefleet_operator.reconcile import Reconciler
-from pagefleet_operator.scraper import Scraper, admin_address
+from pagefleet_operator.reconciling.reconcile import Reconciler
 from pagefleet_operator.server import Check, Views, serve
 from pagefleet_operator.settings import Settings, own_version
-from pagefleet_operator.watch import Watch
 from pagefleet_operator.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)

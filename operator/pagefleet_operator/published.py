@@ -12,7 +12,7 @@ from pagefleet_api.custom_metrics import CustomMetric
 from pagefleet_api.service import InferenceService
 from pagefleet_operator.autoscaling import Fleet, PodLoad, Policy
 from pagefleet_operator.autoscaling.readings import read
-from pagefleet_operator.observed import Now, Observed
+from pagefleet_operator.facts.observed import Now, Observed
 
 Values = Mapping[CustomMetric, float]
 """Requests, or shares of a pod's KV cache."""

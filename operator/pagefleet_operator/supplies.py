@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from pagefleet_api.reasons import Reason
 from pagefleet_operator.autoscaling.values import Verdict
 from pagefleet_operator.capacity import Judgement
+from pagefleet_operator.facts.observed import Body
 from pagefleet_operator.kinds import Kind
-from pagefleet_operator.observed import Body
 from pagefleet_operator.plan.prefetch import Prefetch, Stage
 
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from pagefleet_api.metrics import Engine
 from pagefleet_cli.simulation.pod import SimulatedPod
 from pagefleet_operator.autoscaling import Fleet, Memory, PodLoad, Policy, decide
-from pagefleet_operator.histogram import Histogram
-from pagefleet_operator.observed import Now
+from pagefleet_operator.facts.histogram import Histogram
+from pagefleet_operator.facts.observed import Now
 
 FIXED = "FixedReplicas"
 _BOUNDS_S = (*Engine.TIME_TO_FIRST_TOKEN.buckets, inf)

@@ -11,7 +11,7 @@ from pagefleet_operator.autoscaling.readings import Readings
 from pagefleet_operator.autoscaling.schedules import bounds
 from pagefleet_operator.autoscaling.values import Clamp, Fleet, Memory
 from pagefleet_operator.autoscaling.windows import lately, stabilise
-from pagefleet_operator.observed import Now
+from pagefleet_operator.facts.observed import Now
 
 
 class Answer(NamedTuple):

@@ -12,7 +12,7 @@ from pagefleet_operator.autoscaling.proposals import Proposal, fewest, propose, 
 from pagefleet_operator.autoscaling.readings import Readings, read
 from pagefleet_operator.autoscaling.values import Fleet, Memory, Outcome
 from pagefleet_operator.autoscaling.windows import held_back_s, remember
-from pagefleet_operator.observed import Now
+from pagefleet_operator.facts.observed import Now
 
 BLIND_S = 300.0
 """So long without any sample of ready pods, and `fallbackReplicas` is a floor."""

@@ -9,8 +9,8 @@ from pagefleet_operator.autoscaling.policy import Policy
 from pagefleet_operator.autoscaling.proposals import Proposal, kv_share_per_pod, seats_per_pod
 from pagefleet_operator.autoscaling.readings import Readings
 from pagefleet_operator.autoscaling.values import Clamp, Fleet, Verdict
+from pagefleet_operator.facts.observed import Now, format_second
 from pagefleet_operator.news import News
-from pagefleet_operator.observed import Now, format_second
 
 NEAR = 0.5
 """Share of a target above which samples are taken often."""

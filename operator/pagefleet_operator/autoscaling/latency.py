@@ -5,8 +5,8 @@ from operator import sub
 from typing import NamedTuple
 
 from pagefleet_operator.autoscaling.values import Fleet, Mark, Memory
-from pagefleet_operator.histogram import Histogram
-from pagefleet_operator.observed import Now
+from pagefleet_operator.facts.histogram import Histogram
+from pagefleet_operator.facts.observed import Now
 
 WINDOW_S = 60.0
 SPACING_S = 10.0

@@ -9,7 +9,7 @@ from pagefleet_operator.autoscaling.proposals import holdings, propose, propose_
 from pagefleet_operator.autoscaling.readings import read
 from pagefleet_operator.autoscaling.schedules import bounds
 from pagefleet_operator.autoscaling.values import Fleet, Memory
-from pagefleet_operator.observed import Now
+from pagefleet_operator.facts.observed import Now
 
 
 def next_steps(policy: Policy, fleet: Fleet, memory: Memory, now: Now) -> NextSteps:

@@ -16,7 +16,7 @@ from pagefleet_operator.autoscaling.policy import TOLERANCE, Policy
 from pagefleet_operator.autoscaling.proposals import Proposal
 from pagefleet_operator.autoscaling.readings import Readings
 from pagefleet_operator.autoscaling.values import Descent, Doubt, Fleet, Memory, Overrun
-from pagefleet_operator.observed import Now
+from pagefleet_operator.facts.observed import Now
 
 DESCENT_S = 180.0
 """A queue within so long after the number went down counts as caused by that."""

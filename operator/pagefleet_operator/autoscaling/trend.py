@@ -10,7 +10,7 @@ from pagefleet_operator.autoscaling.policy import Policy
 from pagefleet_operator.autoscaling.proposals import seats_per_pod
 from pagefleet_operator.autoscaling.readings import Readings
 from pagefleet_operator.autoscaling.values import Memory, Point
-from pagefleet_operator.observed import Now
+from pagefleet_operator.facts.observed import Now
 
 WINDOW_S = 60.0
 SPACING_S = 3.5

@@ -8,9 +8,9 @@ from pagefleet_api.load import Load
 from pagefleet_api.reasons import Reason
 from pagefleet_api.status import Decision
 from pagefleet_operator.autoscaling.policy import Policy
-from pagefleet_operator.histogram import Histogram
+from pagefleet_operator.facts.histogram import Histogram
+from pagefleet_operator.facts.observed import Now, Observed, Pod
 from pagefleet_operator.news import News
-from pagefleet_operator.observed import Now, Observed, Pod
 
 
 class PodLoad(NamedTuple):

@@ -15,15 +15,15 @@ from aiohttp import web
 from pagefleet_api import labels
 from pagefleet_api.custom_metrics import API_SERVICE
 from pagefleet_api.service import InferenceService, InvalidService
-from pagefleet_operator import cluster as api
 from pagefleet_operator import published
-from pagefleet_operator.cache import ServiceKey, WatchCache
+from pagefleet_operator.apiserver import cluster as api
+from pagefleet_operator.apiserver.cache import ServiceKey, WatchCache
 from pagefleet_operator.custom_metrics import access, certificate, wire
 from pagefleet_operator.custom_metrics.access import FrontProxy
+from pagefleet_operator.engines.scraper import Scraper
+from pagefleet_operator.facts.observed import Body, Now, Observed
 from pagefleet_operator.kinds import API_SERVICES, CONFIG_MAP
-from pagefleet_operator.observed import Body, Now, Observed
 from pagefleet_operator.published import Reading
-from pagefleet_operator.scraper import Scraper
 from pagefleet_operator.settings import Address, Settings
 
 log = logging.getLogger(__name__)

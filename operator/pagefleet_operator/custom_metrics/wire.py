@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pagefleet_api import labels
 from pagefleet_api.custom_metrics import API_GROUP, VERSION, CustomMetric
-from pagefleet_operator.observed import format_second
+from pagefleet_operator.facts.observed import format_second
 from pagefleet_operator.published import Reading
 
 Json = dict[str, Any]

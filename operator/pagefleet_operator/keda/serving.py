@@ -12,12 +12,12 @@ import grpc
 
 from pagefleet_api.service import InferenceService, InvalidService
 from pagefleet_operator import published
-from pagefleet_operator.cache import ServiceKey, WatchCache
+from pagefleet_operator.apiserver.cache import ServiceKey, WatchCache
+from pagefleet_operator.engines.scraper import Scraper
+from pagefleet_operator.facts.observed import Now, Observed
 from pagefleet_operator.keda import triggers
 from pagefleet_operator.keda.triggers import Trigger
 from pagefleet_operator.keda.wire import externalscaler_pb2 as pb
-from pagefleet_operator.observed import Now, Observed
-from pagefleet_operator.scraper import Scraper
 from pagefleet_operator.settings import Address
 
 SERVICE = "externalscaler.ExternalScaler"

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from pagefleet_api import quantity
 from pagefleet_api.service import Analysis
-from pagefleet_operator.histogram import Histogram
-from pagefleet_operator.latencies import Latencies
+from pagefleet_operator.facts.histogram import Histogram
+from pagefleet_operator.facts.latencies import Latencies
 
 ENOUGH_REQUESTS = 30
 """Of each generation: with fewer, one slow answer makes a p95."""

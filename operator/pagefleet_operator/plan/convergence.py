@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pagefleet_api import labels, quantity
+from pagefleet_operator.facts.observed import Body, ChildKey, controller_of
 from pagefleet_operator.kinds import WORKLOADS
-from pagefleet_operator.observed import Body, ChildKey, controller_of
 
 Manifest = Mapping[str, Any]
 

@@ -6,7 +6,7 @@ the wanted number on leave, the others stay. Its own surge groups, beyond its nu
 
 from collections.abc import Callable, Iterable, Sequence
 
-from pagefleet_operator.observed import Pod
+from pagefleet_operator.facts.observed import Pod
 
 
 def to_undrain(wanted: int, out: Iterable[Pod], cut_off: Callable[[Pod], bool]) -> list[Pod]:

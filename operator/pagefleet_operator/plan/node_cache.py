@@ -13,10 +13,10 @@ from pagefleet_api import labels
 from pagefleet_api.download import DownloadProgress
 from pagefleet_api.reasons import Reason
 from pagefleet_api.service import InferenceService
-from pagefleet_operator.observed import Body, Pod
+from pagefleet_operator.facts.observed import Body, Pod
+from pagefleet_operator.facts.problems import condition_of
 from pagefleet_operator.plan.node_placing import may_hold
 from pagefleet_operator.plan.prefetch import NOTHING_TOLD, Prefetch, Stage, how_far, owner_uids
-from pagefleet_operator.problems import condition_of
 
 _NAMED = 5
 """Nodes that a message names; of more it tells the number."""

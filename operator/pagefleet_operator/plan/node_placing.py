@@ -8,7 +8,7 @@ from typing import Any
 
 from pagefleet_api import quantity
 from pagefleet_api.service import InferenceService
-from pagefleet_operator.observed import Body
+from pagefleet_operator.facts.observed import Body
 
 _HINDERS = frozenset({"NoSchedule", "NoExecute"})
 _STATE_OF_NODE = "node.kubernetes.io/"

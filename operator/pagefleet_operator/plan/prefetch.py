@@ -9,8 +9,8 @@ from typing import Any
 from pagefleet_api import labels
 from pagefleet_api.download import DownloadProgress
 from pagefleet_api.reasons import Reason
-from pagefleet_operator.observed import Body, Pod
-from pagefleet_operator.problems import condition_of
+from pagefleet_operator.facts.observed import Body, Pod
+from pagefleet_operator.facts.problems import condition_of
 
 NOTHING_TOLD: Mapping[str, DownloadProgress] = MappingProxyType({})
 _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (0, "bytes"))

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from pagefleet_api.load import EngineState
 from pagefleet_api.reasons import EventReason, Reason
+from pagefleet_operator.facts.observed import LEAVING_COST, Now, Observed, Pod, Sample, format_time
 from pagefleet_operator.news import News
-from pagefleet_operator.observed import LEAVING_COST, Now, Observed, Pod, Sample, format_time
 from pagefleet_operator.plan import groups
 
 DRAINING_COST = -1000

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from pagefleet_api.reasons import Reason
 from pagefleet_api.service import Rollout
-from pagefleet_operator.observed import DeploymentView, Now, Observed, Pod
+from pagefleet_operator.facts.observed import DeploymentView, Now, Observed, Pod
 
 SURGE_TRIAL = timedelta(seconds=60)
 """So long the scheduler may try to place an extra pod; a full GPU node never can."""

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 from pagefleet_api.reasons import EventReason, Reason
 from pagefleet_api.service import Analysis, Rollout
-from pagefleet_operator.latencies import Latencies, together
+from pagefleet_operator.facts.latencies import Latencies, together
+from pagefleet_operator.facts.observed import Now, Observed, Pod
+from pagefleet_operator.facts.trials import Phase, Trial
 from pagefleet_operator.news import News
-from pagefleet_operator.observed import Now, Observed, Pod
 from pagefleet_operator.plan.comparison import (
     EARLY_SIGMAS,
     ENOUGH_REQUESTS,
@@ -24,7 +25,6 @@ from pagefleet_operator.plan.comparison import (
     compare,
 )
 from pagefleet_operator.plan.rollout import NONE, RollingUpdate, cannot_be_placed
-from pagefleet_operator.trials import Phase, Trial
 
 PATIENCE = 4
 """So many times `holdSeconds` a trial waits for enough requests. Who asks for so little is not hurt by a promotion."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from pagefleet_api.model_source import CacheMode, ModelSource
 from pagefleet_api.service import Spec
-from pagefleet_operator.mounts import FILE, MODELS
+from pagefleet_operator.facts.mounts import FILE, MODELS
 from pagefleet_operator.render.fetcher import fetch_container
 
 Part = dict[str, Any]

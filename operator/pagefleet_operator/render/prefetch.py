@@ -8,7 +8,7 @@ from typing import Any
 
 from pagefleet_api import labels
 from pagefleet_api.service import InferenceService
-from pagefleet_operator.mounts import MODELS
+from pagefleet_operator.facts.mounts import MODELS
 from pagefleet_operator.render.fetcher import fetch_container
 
 Part = dict[str, Any]

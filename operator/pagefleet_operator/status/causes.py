@@ -7,8 +7,8 @@ from itertools import groupby
 
 from pagefleet_api.reasons import Reason
 from pagefleet_operator.autoscaling.values import Verdict
-from pagefleet_operator.observed import Evidence, Pod, PodProblem, Room, Warned
-from pagefleet_operator.problems import names_missing_key
+from pagefleet_operator.facts.observed import Evidence, Pod, PodProblem, Room, Warned
+from pagefleet_operator.facts.problems import names_missing_key
 
 _GRAVEST_FIRST = (
     Reason.OUT_OF_MEMORY,

@@ -8,8 +8,8 @@ from pagefleet_api.service import InferenceService
 from pagefleet_api.status import AutoscalingStatus, ColdStart, Decision, PoolStart, StartPhases, Status
 from pagefleet_operator import published
 from pagefleet_operator.autoscaling.values import Outcome, Verdict
-from pagefleet_operator.observed import Now, Observed, format_second
-from pagefleet_operator.starts import POOLS_KEPT, StartLog
+from pagefleet_operator.facts.observed import Now, Observed, format_second
+from pagefleet_operator.facts.starts import POOLS_KEPT, StartLog
 from pagefleet_operator.status.conditions import Scene, dated, verdicts
 
 HISTORY_LIMIT = 10

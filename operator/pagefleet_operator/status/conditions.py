@@ -9,13 +9,13 @@ from pagefleet_api.service import Analysis, InferenceService
 from pagefleet_api.status import Condition
 from pagefleet_operator.autoscaling.values import Outcome, Verdict
 from pagefleet_operator.capacity import UNJUDGED, Judgement
-from pagefleet_operator.observed import Now, Observed, Pod, format_second
+from pagefleet_operator.facts.observed import Now, Observed, Pod, format_second
+from pagefleet_operator.facts.trials import Phase, Trial
 from pagefleet_operator.plan.comparison import ENOUGH_REQUESTS
 from pagefleet_operator.plan.convergence import Conflict, Wait
 from pagefleet_operator.plan.trial import PATIENCE
 from pagefleet_operator.status.causes import refusal, told
 from pagefleet_operator.supplies import Lack
-from pagefleet_operator.trials import Phase, Trial
 
 _LATELY = timedelta(minutes=10)
 _REQUESTS_STEP = 10

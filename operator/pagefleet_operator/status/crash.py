@@ -5,7 +5,7 @@ import re
 from pagefleet_api.reasons import ConditionType, Reason
 from pagefleet_api.status import Status
 from pagefleet_operator.autoscaling.values import Verdict
-from pagefleet_operator.observed import Now
+from pagefleet_operator.facts.observed import Now
 from pagefleet_operator.status.conditions import dated
 
 _WORDS_LIMIT = 300

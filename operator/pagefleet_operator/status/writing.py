@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 from pagefleet_api.status import Decision, Status
-from pagefleet_operator.observed import Now, parse_time
+from pagefleet_operator.facts.observed import Now, parse_time
 
 DECISION_INTERVAL = timedelta(minutes=1)
 """A decision that differs only in its inputs is written at most so often; `/decisions` has every one."""

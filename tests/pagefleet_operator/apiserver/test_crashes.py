@@ -14,7 +14,7 @@ _SECRET = "hf_cannotBeRead"
 
 def break_unlucky_passes() -> None:
     """In the operator's process: passes over a service of 13 sequences end in an error that nobody expects."""
-    from pagefleet_operator import reconcile
+    from pagefleet_operator.reconciling import reconcile
 
     whole = reconcile.Reconciler._basis
 

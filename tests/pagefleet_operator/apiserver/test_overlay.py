@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from pagefleet_api import labels
 from pagefleet_api.pod_template import checked
 from pagefleet_api.service import InferenceService
-from pagefleet_operator import api_errors, render
+from pagefleet_operator import render
+from pagefleet_operator.apiserver import api_errors
 from pagefleet_operator.plan.convergence import up_to_date
 from tests.pagefleet_operator.apiserver.api import Api, ApiRefusal, Json
 from tests.pagefleet_operator.apiserver.overlays import OVERLAYS, REFUSED

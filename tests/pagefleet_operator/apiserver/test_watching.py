@@ -13,7 +13,7 @@ import pytest
 from e2e.cluster.box import Box
 from pagefleet_api import labels
 from pagefleet_api.crd import custom_resource_definition
-from pagefleet_operator import cluster
+from pagefleet_operator.apiserver import cluster
 from pagefleet_operator.metrics import Metrics
 from pagefleet_operator.settings import Settings
 from tests.pagefleet_operator.apiserver.accounts import account, allow, forbid

@@ -6,7 +6,7 @@ from pagefleet_api.load import EngineState, Load
 from pagefleet_operator.autoscaling import Fleet, Outcome, PodLoad, Policy
 from pagefleet_operator.autoscaling import decide as decide_values
 from pagefleet_operator.autoscaling.values import Memory
-from pagefleet_operator.observed import Now
+from pagefleet_operator.facts.observed import Now
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 BLOCKS = 1000

@@ -6,7 +6,7 @@ from math import inf
 from pagefleet_api.scaling import MetricType
 from pagefleet_operator.autoscaling import Memory, Outcome, PodLoad, decide
 from pagefleet_operator.autoscaling.values import Mark
-from pagefleet_operator.histogram import Histogram
+from pagefleet_operator.facts.histogram import Histogram
 from tests.pagefleet_operator.autoscaling.build import DEFAULTS, UNPLACED, at, calm, fleet, load, ready
 
 POLICY = replace(DEFAULTS, waiting_target=None, kv_target=None, ttft_target_s=0.5)

@@ -15,7 +15,7 @@ from pagefleet_operator.autoscaling import Memory, Policy, decide, next_steps
 from pagefleet_operator.autoscaling.policy import DOWN, UP, Rate
 from pagefleet_operator.autoscaling.schedules import Schedule
 from pagefleet_operator.autoscaling.values import Change, Fleet, Overrun
-from pagefleet_operator.observed import Now
+from pagefleet_operator.facts.observed import Now
 from tests.pagefleet_operator.autoscaling.build import DEFAULTS, SILENT, UNPLACED, at, calm, fleet, ready
 from tests.pagefleet_operator.autoscaling.test_latency import POLICY as BY_LATENCY
 from tests.pagefleet_operator.autoscaling.test_latency import timed

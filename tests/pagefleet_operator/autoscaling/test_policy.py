@@ -8,7 +8,7 @@ from pagefleet_api.scaling import Mode
 from pagefleet_api.service import InferenceService, InvalidService
 from pagefleet_operator.autoscaling import Fleet, PodLoad, Policy
 from pagefleet_operator.autoscaling.policy import DOWN, Rate, Rules
-from pagefleet_operator.observed import LEAVING_COST, DeploymentView, Observed, Pod, Sample
+from pagefleet_operator.facts.observed import LEAVING_COST, DeploymentView, Observed, Pod, Sample
 from tests.pagefleet_operator.autoscaling.build import at, load
 
 

@@ -13,8 +13,8 @@ from pagefleet_operator.autoscaling import Fleet, Memory, PodLoad, Policy, decid
 from pagefleet_operator.autoscaling.policy import DOWN, Rate, Rules
 from pagefleet_operator.autoscaling.schedules import Schedule
 from pagefleet_operator.autoscaling.values import Change, Descent, Mark, Overrun, Point
-from pagefleet_operator.histogram import Histogram
-from pagefleet_operator.observed import Now
+from pagefleet_operator.facts.histogram import Histogram
+from pagefleet_operator.facts.observed import Now
 from tests.pagefleet_operator.autoscaling.build import DEFAULTS, SILENT, at, calm, load
 
 NIGHT = Schedule("night", ZoneInfo("UTC"), frozenset(range(7)), 0, 360, 3, 4)

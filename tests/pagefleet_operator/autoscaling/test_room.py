@@ -8,8 +8,8 @@ import pytest
 from pagefleet_api.reasons import Reason
 from pagefleet_api.scaling import Mode
 from pagefleet_operator.autoscaling import Fleet, decide
-from pagefleet_operator.observed import DeploymentView, Evidence, Observed, Pod, Room
-from pagefleet_operator.problems import PodProblem
+from pagefleet_operator.facts.observed import DeploymentView, Evidence, Observed, Pod, Room
+from pagefleet_operator.facts.problems import PodProblem
 from tests.pagefleet_operator.autoscaling.build import DEFAULTS, START, UNPLACED, at, calm, fleet, ready
 
 HOMELESS = UNPLACED._replace(placed=False)

@@ -9,7 +9,7 @@ from pagefleet_api.schedules import Schedule as Given
 from pagefleet_api.service import InferenceService, InvalidService
 from pagefleet_operator.autoscaling import decide
 from pagefleet_operator.autoscaling.schedules import Schedule, bounds
-from pagefleet_operator.observed import Now
+from pagefleet_operator.facts.observed import Now
 from tests.pagefleet_operator.autoscaling.build import DEFAULTS, calm, fleet, ready
 
 

@@ -7,8 +7,8 @@ from pagefleet_api.sizing import gpu_types
 from pagefleet_api.sizing.facts import ModelFacts
 from pagefleet_api.status import Capacity, Condition, MeasuredCapacity
 from pagefleet_operator.capacity import Judgement, judge
-from pagefleet_operator.knowledge import GpuNodes, Knowledge
-from pagefleet_operator.observed import Observed
+from pagefleet_operator.facts.knowledge import GpuNodes, Knowledge
+from pagefleet_operator.facts.observed import Observed
 from pagefleet_operator.supplies import of_judgement
 from tests.pagefleet_api.sizing import configs
 from tests.pagefleet_operator.plan.build import load, observed, pod, sample

@@ -1,6 +1,6 @@
 from typing import Any
 
-from pagefleet_operator.knowledge import gpu_nodes
+from pagefleet_operator.facts.knowledge import gpu_nodes
 
 GPU = "nvidia.com/gpu"
 

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from pagefleet_operator import cluster as api
-from pagefleet_operator.cache import WatchCache
+from pagefleet_operator.apiserver import cluster as api
+from pagefleet_operator.apiserver.cache import WatchCache
 from pagefleet_operator.custom_metrics import serving, wire
 from pagefleet_operator.kinds import CONFIG_MAP, Kind
 from pagefleet_operator.settings import Address, Settings

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from pagefleet_operator.exposition import BrokenExposition, Histogram, parse
+from pagefleet_operator.engines.exposition import BrokenExposition, Histogram, parse
 
 TEXT = """\
 # HELP x:waiting Requests, "waiting"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagefleet_operator.histogram import Histogram
+from pagefleet_operator.facts.histogram import Histogram
 
 BOUNDS = (0.1, 0.5, 1.0, math.inf)
 

@@ -7,8 +7,8 @@ import pytest
 
 from pagefleet_api.load import Load
 from pagefleet_api.runtimes import TRAITS, MetricNames, Runtime, custom_place
-from pagefleet_operator.exposition import parse
-from pagefleet_operator.translation import latencies, load
+from pagefleet_operator.engines.exposition import parse
+from pagefleet_operator.engines.translation import latencies, load
 
 ENGINES = Path(__file__).parent / "engines"
 

@@ -14,12 +14,12 @@ import grpc
 import pytest
 
 from pagefleet_api import labels
-from pagefleet_operator.cache import WatchCache
+from pagefleet_operator.apiserver.cache import WatchCache
 from pagefleet_operator.custom_metrics import certificate
+from pagefleet_operator.engines.scraper import Scraper
+from pagefleet_operator.facts.observed import Sample
 from pagefleet_operator.keda.serving import SERVICE, ExternalScaler, Sources
 from pagefleet_operator.keda.wire import externalscaler_pb2 as pb
-from pagefleet_operator.observed import Sample
-from pagefleet_operator.scraper import Scraper
 from pagefleet_operator.settings import Address
 from tests.pagefleet_operator.autoscaling.build import load
 

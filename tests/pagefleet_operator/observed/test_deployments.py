@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from pagefleet_api import labels
 from pagefleet_api.reasons import Reason
-from pagefleet_operator.observed import DeploymentView, Generation
-from pagefleet_operator.trials import Phase, Trial
+from pagefleet_operator.facts.observed import DeploymentView, Generation
+from pagefleet_operator.facts.trials import Phase, Trial
 
 TRIALS = st.builds(
     Trial,

@@ -3,7 +3,15 @@ from typing import Any
 
 import pytest
 
-from pagefleet_operator.evidence import Room, Warned, allocatable_on, extended_requests, probe_kill, pulls, taken_by
+from pagefleet_operator.facts.evidence import (
+    Room,
+    Warned,
+    allocatable_on,
+    extended_requests,
+    probe_kill,
+    pulls,
+    taken_by,
+)
 
 GPU = "nvidia.com/gpu"
 

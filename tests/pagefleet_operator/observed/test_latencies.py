@@ -4,11 +4,11 @@ from dataclasses import replace
 from math import inf
 
 from pagefleet_api.runtimes import TRAITS, Runtime
-from pagefleet_operator.exposition import parse
-from pagefleet_operator.histogram import Histogram
-from pagefleet_operator.latencies import Latencies, together
-from pagefleet_operator.observed import Observed, Pod
-from pagefleet_operator.translation import latencies
+from pagefleet_operator.engines.exposition import parse
+from pagefleet_operator.engines.translation import latencies
+from pagefleet_operator.facts.histogram import Histogram
+from pagefleet_operator.facts.latencies import Latencies, together
+from pagefleet_operator.facts.observed import Observed, Pod
 
 NAMES = TRAITS[Runtime.PAGEFLEET].names
 TEXT = """

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pagefleet_api.reasons import Reason
-from pagefleet_operator.observed import (
+from pagefleet_operator.facts.observed import (
     DeploymentView,
     Observed,
     Pod,
@@ -16,7 +16,7 @@ from pagefleet_operator.observed import (
     format_time,
     parse_time,
 )
-from pagefleet_operator.starts import Start
+from pagefleet_operator.facts.starts import Start
 from tests.pagefleet_operator.plan.build import at, load
 
 DEADLINE = "ProgressDeadlineExceeded"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pagefleet_operator.pools import POOL_LABELS, pool_of
+from pagefleet_operator.facts.pools import POOL_LABELS, pool_of
 
 
 @pytest.mark.parametrize("label", POOL_LABELS)

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from pagefleet_operator.observed import Pod
-from pagefleet_operator.starts import KEPT, POOLS_KEPT, Phases, Start, StartLog
+from pagefleet_operator.facts.observed import Pod
+from pagefleet_operator.facts.starts import KEPT, POOLS_KEPT, Phases, Start, StartLog
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 

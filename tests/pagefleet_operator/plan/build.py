@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pagefleet_api.load import EngineState, Load
-from pagefleet_operator.observed import DeploymentView, Now, Observed, Pod, Sample
+from pagefleet_operator.facts.observed import DeploymentView, Now, Observed, Pod, Sample
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

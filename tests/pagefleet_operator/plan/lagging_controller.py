@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from pagefleet_api.reasons import Reason
 from pagefleet_api.service import Rollout
-from pagefleet_operator.observed import DeploymentView, Observed, Pod, PodProblem
+from pagefleet_operator.facts.observed import DeploymentView, Observed, Pod, PodProblem
 from pagefleet_operator.plan.rollout import RollingUpdate, rolling_update
 from tests.pagefleet_operator.plan.build import START, at
 

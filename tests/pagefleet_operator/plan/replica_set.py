@@ -8,7 +8,15 @@ from functools import partial
 
 from pagefleet_api.load import EngineState
 from pagefleet_api.reasons import Reason
-from pagefleet_operator.observed import LEAVING_COST, DeploymentView, Observed, Pod, PodProblem, Sample, parse_time
+from pagefleet_operator.facts.observed import (
+    LEAVING_COST,
+    DeploymentView,
+    Observed,
+    Pod,
+    PodProblem,
+    Sample,
+    parse_time,
+)
 from pagefleet_operator.plan.replicas import Drain, ReplicaPlan, plan_replicas
 from tests.pagefleet_operator.plan.build import START, at, load
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagefleet_api.service import Analysis
-from pagefleet_operator.histogram import Histogram
-from pagefleet_operator.latencies import Latencies
+from pagefleet_operator.facts.histogram import Histogram
+from pagefleet_operator.facts.latencies import Latencies
 from pagefleet_operator.plan.comparison import EARLY_SIGMAS, FINAL_SIGMAS, Measured, compare
 
 BOUNDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, inf)

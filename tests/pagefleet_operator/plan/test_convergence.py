@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from pagefleet_operator.observed import ChildKey
+from pagefleet_operator.facts.observed import ChildKey
 from pagefleet_operator.plan.convergence import Apply, Conflict, Remove, Wait, obstacle, plan_children, up_to_date
 
 OWNER = {

@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagefleet_operator.observed import Observed
+from pagefleet_operator.facts.observed import Observed
 from pagefleet_operator.plan.replicas import ReplicaPlan
 from tests.pagefleet_operator.plan.replica_set import Cluster
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from pagefleet_operator.observed import LEAVING_COST, Observed, Pod
+from pagefleet_operator.facts.observed import LEAVING_COST, Observed, Pod
 from pagefleet_operator.plan.replicas import ReplicaPlan, plan_replicas
 from tests.pagefleet_operator.plan.build import NOW, drained, observed, pod, sample
 

@@ -6,7 +6,7 @@ import pytest
 
 from pagefleet_api.download import DownloadProgress
 from pagefleet_api.reasons import Reason
-from pagefleet_operator.observed import Pod, PodProblem
+from pagefleet_operator.facts.observed import Pod, PodProblem
 from pagefleet_operator.plan.prefetch import Own, Prefetch, Stage, how_far, plan_prefetch, superfluous
 
 

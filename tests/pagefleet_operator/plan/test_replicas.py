@@ -2,7 +2,7 @@ import pytest
 
 from pagefleet_api.load import EngineState, Load
 from pagefleet_api.reasons import EventReason, Reason
-from pagefleet_operator.observed import LEAVING_COST, Observed, PodProblem, Sample
+from pagefleet_operator.facts.observed import LEAVING_COST, Observed, PodProblem, Sample
 from pagefleet_operator.plan.replicas import DRAINING_COST, ReplicaPlan, Tell, plan_replicas
 from tests.pagefleet_operator.plan.build import NOW, START, drained, observed, pod, sample
 

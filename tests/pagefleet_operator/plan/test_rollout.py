@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pagefleet_api.reasons import Reason
 from pagefleet_api.service import Rollout
-from pagefleet_operator.observed import DeploymentView, Observed, Pod, PodProblem
+from pagefleet_operator.facts.observed import DeploymentView, Observed, Pod, PodProblem
 from pagefleet_operator.plan.rollout import rolling_update
 from tests.pagefleet_operator.plan.build import NOW, pod
 from tests.pagefleet_operator.plan.lagging_controller import Rolling

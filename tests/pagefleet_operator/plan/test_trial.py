@@ -8,12 +8,12 @@ import pytest
 
 from pagefleet_api.reasons import EventReason, Reason
 from pagefleet_api.service import Rollout
-from pagefleet_operator.latencies import Latencies
-from pagefleet_operator.observed import DeploymentView, Generation, Observed, Pod, PodProblem, Progress
+from pagefleet_operator.facts.latencies import Latencies
+from pagefleet_operator.facts.observed import DeploymentView, Generation, Observed, Pod, PodProblem, Progress
+from pagefleet_operator.facts.trials import Phase, Trial
 from pagefleet_operator.plan.comparison import Measured
 from pagefleet_operator.plan.rollout import RollingUpdate, rolling_update
 from pagefleet_operator.plan.trial import Course, Shape, advance, baseline, measured_since, on_trial, shape
-from pagefleet_operator.trials import Phase, Trial
 from tests.pagefleet_operator.plan.build import NOW, at, pod
 from tests.pagefleet_operator.plan.test_comparison import NOTHING, answers
 

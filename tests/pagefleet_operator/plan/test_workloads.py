@@ -9,9 +9,9 @@ import pytest
 from pagefleet_api import labels
 from pagefleet_api.reasons import Reason
 from pagefleet_api.service import InferenceService
-from pagefleet_operator import workloads
-from pagefleet_operator.observed import Body, ChildKey, Observed, Pod, PodProblem
+from pagefleet_operator.facts.observed import Body, ChildKey, Observed, Pod, PodProblem
 from pagefleet_operator.plan.convergence import Action, Apply, Conflict, Remove, without_pods
+from pagefleet_operator.reconciling import workloads
 from tests.pagefleet_operator.plan.build import NOW, pod
 
 DEPLOYMENT, SET = ChildKey("Deployment", "s"), ChildKey("LeaderWorkerSet", labels.group_set_name("s"))

@@ -10,7 +10,7 @@ from pagefleet_api.service import InferenceService, InvalidService
 from pagefleet_api.status import AutoscalingStatus, Status
 from pagefleet_operator import published
 from pagefleet_operator.autoscaling import Policy
-from pagefleet_operator.observed import DeploymentView, Observed, Pod, Sample
+from pagefleet_operator.facts.observed import DeploymentView, Observed, Pod, Sample
 from tests.pagefleet_operator.autoscaling.build import at, load
 from tests.pagefleet_operator.status import build
 from tests.pagefleet_operator.status.build import condition

@@ -8,8 +8,8 @@ from pagefleet_api.reasons import Reason
 from pagefleet_api.service import InferenceService
 from pagefleet_operator import render
 from pagefleet_operator.autoscaling.values import Verdict
-from pagefleet_operator.basis import Basis, made_from
 from pagefleet_operator.kinds import JOB
+from pagefleet_operator.reconciling.basis import Basis, made_from
 from pagefleet_operator.supplies import Delete, Lack, Stays, Supply, refused, untried
 
 OLD, NEW = {"uri": "pkg://old"}, {"uri": "pkg://new"}

@@ -8,7 +8,7 @@ from pagefleet_api import labels
 from pagefleet_api.launch import Launch
 from pagefleet_api.service import InferenceService
 from pagefleet_operator import render
-from pagefleet_operator.mounts import MODELS
+from pagefleet_operator.facts.mounts import MODELS
 from pagefleet_operator.render.model import model_place, warnings
 
 _CHOICES = render.Choices(

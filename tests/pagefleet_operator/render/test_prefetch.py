@@ -5,7 +5,7 @@ from typing import Any
 from pagefleet_api import labels
 from pagefleet_api.service import InferenceService
 from pagefleet_operator import render
-from pagefleet_operator.mounts import claims_of
+from pagefleet_operator.facts.mounts import claims_of
 
 CACHE = {"mode": "PVC", "pvc": "models"}
 

@@ -8,10 +8,10 @@ from pagefleet_api import labels
 from pagefleet_api.reasons import Reason
 from pagefleet_api.service import InferenceService
 from pagefleet_operator import render
-from pagefleet_operator.observed import ChildKey, DeploymentView, Generation, Observed
+from pagefleet_operator.facts.observed import ChildKey, DeploymentView, Generation, Observed
+from pagefleet_operator.facts.trials import Phase, Trial
 from pagefleet_operator.plan.replicas import ReplicaPlan
-from pagefleet_operator.rollouts import Images, choose
-from pagefleet_operator.trials import Phase, Trial
+from pagefleet_operator.reconciling.rollouts import Images, choose
 from tests.pagefleet_operator.plan.build import NOW, pod
 
 EARLIER = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": []}}

@@ -15,7 +15,7 @@ from pagefleet_api import labels
 from pagefleet_api.runtimes import TRAITS, Runtime
 from pagefleet_api.service import InferenceService
 from pagefleet_operator import render
-from pagefleet_operator.observed import Pod
+from pagefleet_operator.facts.observed import Pod
 from pagefleet_operator.render.runtimes.parts import until_idle
 from tests.pagefleet_api.test_runtimes import engine
 

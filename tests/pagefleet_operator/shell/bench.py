@@ -6,14 +6,14 @@ from typing import Any
 
 from pagefleet_api import labels
 from pagefleet_api.download import DownloadProgress
-from pagefleet_operator import cluster as api
-from pagefleet_operator.cache import ServiceKey, WatchCache
+from pagefleet_operator.apiserver import cluster as api
+from pagefleet_operator.apiserver.cache import ServiceKey, WatchCache
+from pagefleet_operator.facts.latencies import Latencies
+from pagefleet_operator.facts.observed import Pod, Sample
 from pagefleet_operator.kinds import Kind
-from pagefleet_operator.latencies import Latencies
 from pagefleet_operator.metrics import Metrics
 from pagefleet_operator.news import News
-from pagefleet_operator.observed import Pod, Sample
-from pagefleet_operator.reconcile import Reconciler
+from pagefleet_operator.reconciling.reconcile import Reconciler
 from pagefleet_operator.settings import Settings
 
 KEY = ServiceKey("n", "s")

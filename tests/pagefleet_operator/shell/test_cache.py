@@ -3,8 +3,8 @@
 from typing import Any
 
 from pagefleet_api import labels
-from pagefleet_operator.cache import ServiceKey, WatchCache
-from pagefleet_operator.observed import ChildKey
+from pagefleet_operator.apiserver.cache import ServiceKey, WatchCache
+from pagefleet_operator.facts.observed import ChildKey
 
 _KEY = ServiceKey("n", "s")
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from pagefleet_operator.cache import ServiceKey, WatchCache
-from pagefleet_operator.claims import Claims
-from pagefleet_operator.cluster import Refused
+from pagefleet_operator.apiserver.cache import ServiceKey, WatchCache
+from pagefleet_operator.apiserver.claims import Claims
+from pagefleet_operator.apiserver.cluster import Refused
 from pagefleet_operator.ownership import Owner, Stance, selector, stance
 from pagefleet_operator.settings import Settings
 

@@ -15,11 +15,11 @@ import pytest_asyncio
 from aiohttp import web
 from kubernetes.aio.config import incluster_config
 
-from pagefleet_operator import cluster
-from pagefleet_operator.cache import WatchCache
+from pagefleet_operator.apiserver import cluster
+from pagefleet_operator.apiserver.cache import WatchCache
+from pagefleet_operator.apiserver.watch import Watch
 from pagefleet_operator.kinds import WATCHED, Kind
 from pagefleet_operator.settings import Settings, Timings
-from pagefleet_operator.watch import Watch
 from tests.pagefleet_operator.shell.test_watch import Keys, Lister
 
 

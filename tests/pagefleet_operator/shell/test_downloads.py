@@ -3,9 +3,9 @@
 import asyncio
 
 from pagefleet_api.download import DownloadProgress
-from pagefleet_operator.cache import ServiceKey
-from pagefleet_operator.downloads import Downloads
-from pagefleet_operator.observed import Pod
+from pagefleet_operator.apiserver.cache import ServiceKey
+from pagefleet_operator.facts.observed import Pod
+from pagefleet_operator.models.downloads import Downloads
 
 ONE, TWO = ServiceKey("n", "one"), ServiceKey("n", "two")
 POD = Pod(name="f", uid="f", ip="10.0.0.9", running=True)

@@ -12,13 +12,13 @@ import pytest
 
 from pagefleet_api.service import InferenceService
 from pagefleet_api.sizing.facts import ModelFacts
-from pagefleet_operator import cluster as api
-from pagefleet_operator import fitting, model_files
-from pagefleet_operator.cache import ServiceKey
-from pagefleet_operator.fitting import Fitting
+from pagefleet_operator.apiserver import cluster as api
+from pagefleet_operator.apiserver.cache import ServiceKey
+from pagefleet_operator.facts.knowledge import Knowledge
 from pagefleet_operator.kinds import Kind
-from pagefleet_operator.knowledge import Knowledge
-from pagefleet_operator.model_files import FilesUnread, ModelKey, read_files
+from pagefleet_operator.models import fitting, model_files
+from pagefleet_operator.models.fitting import Fitting
+from pagefleet_operator.models.model_files import FilesUnread, ModelKey, read_files
 from tests.pagefleet_api.sizing import configs
 from tests.pagefleet_fetch.servers import Fault, hub
 from tests.pagefleet_operator.capacity.test_knowledge import node

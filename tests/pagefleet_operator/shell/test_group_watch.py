@@ -10,11 +10,11 @@ import pytest
 from pagefleet_api import labels
 from pagefleet_api.reasons import Reason
 from pagefleet_api.service import InferenceService
-from pagefleet_operator import cluster
-from pagefleet_operator.cache import ServiceKey, WatchCache
-from pagefleet_operator.group_watch import GroupWatch
-from pagefleet_operator.grouping import Grouping
+from pagefleet_operator.apiserver import cluster
+from pagefleet_operator.apiserver.cache import ServiceKey, WatchCache
+from pagefleet_operator.apiserver.group_watch import GroupWatch
 from pagefleet_operator.kinds import GROUP_SET, Kind
+from pagefleet_operator.reconciling.grouping import Grouping
 from pagefleet_operator.supplies import Stays
 
 KEY = ServiceKey("n", "s")

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from pagefleet_api.reasons import Reason
-from pagefleet_operator import cluster as api
-from pagefleet_operator import inquiry
-from pagefleet_operator.inquiry import Inquiry
+from pagefleet_operator.apiserver import cluster as api
+from pagefleet_operator.apiserver import inquiry
+from pagefleet_operator.apiserver.inquiry import Inquiry
+from pagefleet_operator.facts.observed import Evidence, Observed, Pod, PodProblem, Warned
+from pagefleet_operator.facts.starts import Start
 from pagefleet_operator.kinds import Kind
-from pagefleet_operator.observed import Evidence, Observed, Pod, PodProblem, Warned
-from pagefleet_operator.starts import Start
 from tests.pagefleet_operator.observed.test_evidence import GPU, LIVENESS, event, node, pod
 
 NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pagefleet_operator import lease
-from pagefleet_operator.lease import Leadership, Move, Seen, decide
+from pagefleet_operator.apiserver import lease
+from pagefleet_operator.apiserver.lease import Leadership, Move, Seen, decide
 from pagefleet_operator.settings import Settings, Timings
 
 _WALL = datetime(2026, 1, 1, tzinfo=UTC)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from pagefleet_api import labels
-from pagefleet_operator import cluster as api
-from pagefleet_operator import node_cache
-from pagefleet_operator.cache import ServiceKey, WatchCache
+from pagefleet_operator.apiserver import cluster as api
+from pagefleet_operator.apiserver.cache import ServiceKey, WatchCache
 from pagefleet_operator.kinds import CLAIM, DAEMON_SET, NODE, POD, SECRET, VOLUME, Kind
-from pagefleet_operator.node_cache import NodeCache
+from pagefleet_operator.models import node_cache
+from pagefleet_operator.models.node_cache import NodeCache
 from pagefleet_operator.plan.node_cache import node_label
 from pagefleet_operator.settings import NodeCacheFlags, Settings
 from pagefleet_operator.supplies import Lack

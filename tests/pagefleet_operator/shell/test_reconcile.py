@@ -12,9 +12,9 @@ from pagefleet_api.gpus import RESOURCE as GPU
 from pagefleet_api.service import InferenceService
 from pagefleet_api.sizing import gpu_types
 from pagefleet_api.sizing.facts import ModelFacts
-from pagefleet_operator import cluster as api
-from pagefleet_operator.knowledge import GpuNodes, Knowledge
-from pagefleet_operator.observed import ChildKey, Sample, format_second
+from pagefleet_operator.apiserver import cluster as api
+from pagefleet_operator.facts.knowledge import GpuNodes, Knowledge
+from pagefleet_operator.facts.observed import ChildKey, Sample, format_second
 from tests.pagefleet_api.sizing import configs
 from tests.pagefleet_operator.plan.build import load
 from tests.pagefleet_operator.shell.bench import KEY, Bench

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from pagefleet_api import labels
-from pagefleet_operator.cache import ServiceKey
-from pagefleet_operator.observed import ChildKey, format_time
+from pagefleet_operator.apiserver.cache import ServiceKey
+from pagefleet_operator.facts.observed import ChildKey, format_time
 from tests.pagefleet_operator.shell.bench import KEY, Bench
 
 

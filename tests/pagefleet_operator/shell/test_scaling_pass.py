@@ -7,13 +7,13 @@ from typing import Any
 from pagefleet_api.reasons import EventReason, Reason
 from pagefleet_api.service import InferenceService
 from pagefleet_api.status import ColdStart, StartPhases, Status
+from pagefleet_operator.apiserver.cache import ServiceKey
 from pagefleet_operator.autoscaling import Claim
-from pagefleet_operator.cache import ServiceKey
-from pagefleet_operator.evidence import Evidence
-from pagefleet_operator.observed import DeploymentView, Latencies, Observed, Pod, PodProblem, Sample
-from pagefleet_operator.passes import Recollection
-from pagefleet_operator.scaling import sample_max_age_s, scale
-from pagefleet_operator.starts import Phases, Start
+from pagefleet_operator.facts.evidence import Evidence
+from pagefleet_operator.facts.observed import DeploymentView, Latencies, Observed, Pod, PodProblem, Sample
+from pagefleet_operator.facts.starts import Phases, Start
+from pagefleet_operator.reconciling.passes import Recollection
+from pagefleet_operator.reconciling.scaling import sample_max_age_s, scale
 from tests.pagefleet_operator.autoscaling.build import START, at, load
 
 LATER = START + timedelta(seconds=100)

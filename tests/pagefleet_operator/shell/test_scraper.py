@@ -10,10 +10,10 @@ import pytest
 from aiohttp import web
 
 from pagefleet_api.runtimes import Runtime, place
-from pagefleet_operator.cache import ServiceKey
+from pagefleet_operator.apiserver.cache import ServiceKey
+from pagefleet_operator.engines.scraper import Scraper, admin_address
+from pagefleet_operator.facts.observed import Pod
 from pagefleet_operator.metrics import Metrics
-from pagefleet_operator.observed import Pod
-from pagefleet_operator.scraper import Scraper, admin_address
 from pagefleet_operator.settings import Timings
 
 _KEY = ServiceKey("n", "s")

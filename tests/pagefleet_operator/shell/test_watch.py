@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from pagefleet_api import labels
-from pagefleet_operator import cluster
-from pagefleet_operator.cache import ServiceKey, WatchCache
+from pagefleet_operator.apiserver import cluster
+from pagefleet_operator.apiserver.cache import ServiceKey, WatchCache
+from pagefleet_operator.apiserver.watch import CappedBackoff, Watch, kopf_settings
 from pagefleet_operator.kinds import WATCHED, Kind
 from pagefleet_operator.settings import Settings, Timings
-from pagefleet_operator.watch import CappedBackoff, Watch, kopf_settings
 
 
 class Lister:

@@ -6,7 +6,7 @@ from typing import Any
 from pagefleet_api.service import InferenceService
 from pagefleet_api.status import Condition, Status
 from pagefleet_operator.autoscaling import Fleet, Outcome
-from pagefleet_operator.observed import Now, Observed
+from pagefleet_operator.facts.observed import Now, Observed
 from pagefleet_operator.status import Scene, service_status
 from pagefleet_operator.supplies import Supply
 from tests.pagefleet_operator.autoscaling.build import DEFAULTS, at, decide, fleet, ready

@@ -4,7 +4,7 @@ from datetime import timedelta
 import pytest
 
 from pagefleet_api.reasons import Reason
-from pagefleet_operator.observed import Evidence, Pod, PodProblem, Room, Warned
+from pagefleet_operator.facts.observed import Evidence, Pod, PodProblem, Room, Warned
 from pagefleet_operator.status.causes import refusal, told
 from tests.pagefleet_operator.plan.build import START, pod
 

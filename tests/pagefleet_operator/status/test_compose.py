@@ -1,8 +1,8 @@
 import pytest
 
 from pagefleet_api.status import AutoscalingStatus, Status
-from pagefleet_operator.observed import Observed
-from pagefleet_operator.starts import Phases, StartLog
+from pagefleet_operator.facts.observed import Observed
+from pagefleet_operator.facts.starts import Phases, StartLog
 from pagefleet_operator.status import crash_words, crashed_status, invalid_status
 from tests.pagefleet_operator.plan.build import drained, observed, pod
 from tests.pagefleet_operator.status.build import at, condition, fleet, outcome, ready, service, status

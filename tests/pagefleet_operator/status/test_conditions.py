@@ -5,7 +5,7 @@ import pytest
 
 from pagefleet_api.reasons import Reason
 from pagefleet_api.status import Status
-from pagefleet_operator.observed import (
+from pagefleet_operator.facts.observed import (
     ChildKey,
     DeploymentView,
     Evidence,
@@ -15,10 +15,10 @@ from pagefleet_operator.observed import (
     Progress,
     Room,
 )
+from pagefleet_operator.facts.trials import Phase, Trial
 from pagefleet_operator.plan.convergence import Conflict, Wait
 from pagefleet_operator.plan.prefetch import Prefetch, Stage
 from pagefleet_operator.supplies import of_prefetch
-from pagefleet_operator.trials import Phase, Trial
 from tests.pagefleet_operator.autoscaling.build import SILENT, UNPLACED
 from tests.pagefleet_operator.plan.build import START, drained, observed, pod
 from tests.pagefleet_operator.status.build import (

@@ -1,7 +1,7 @@
 import pytest
 
 from pagefleet_api.status import Status
-from pagefleet_operator.observed import Observed
+from pagefleet_operator.facts.observed import Observed
 from pagefleet_operator.status import worth_writing
 from tests.pagefleet_operator.autoscaling.build import SILENT
 from tests.pagefleet_operator.plan.build import observed, pod

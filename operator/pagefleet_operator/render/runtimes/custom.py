@@ -4,7 +4,7 @@ from pagefleet_api import labels
 from pagefleet_api.custom_engine import CustomEngine
 from pagefleet_api.runtimes import Runtime
 from pagefleet_api.service import InferenceService
-from pagefleet_operator.places import noted
+from pagefleet_operator.facts.places import noted
 from pagefleet_operator.render.drain import leaving
 from pagefleet_operator.render.model import ModelPlace
 from pagefleet_operator.render.runtimes.parts import EngineParts, foreign_labels, foreign_probes, port, variables

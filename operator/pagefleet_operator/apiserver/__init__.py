@@ -1,0 +1,1 @@
+"""Everything that is heard from the API server or said to it."""

@@ -1,0 +1,1 @@
+"""What speaks to engines, and what they say in our words."""

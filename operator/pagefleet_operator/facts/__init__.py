@@ -1,0 +1,1 @@
+"""What was seen and found out, as frozen values. Pure."""

@@ -1,0 +1,49 @@
+"""What is known of a service's model and of the GPUs before a pod has told anything, as values. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pagefleet_api import quantity
+from pagefleet_api.sizing import gpu_types
+from pagefleet_api.sizing.facts import ModelFacts
+from pagefleet_api.sizing.gpu_types import Gpu
+from pagefleet_operator.facts.problems import Body
+
+
+class GpuNodes(NamedTuple):
+    """A type of GPU and how many nodes have it."""
+
+    gpu: Gpu
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knowledge:
+    """`facts` is None while the model's files are being read (`reading`), and where they cannot be: then `unknown`
+    says why. `gpus` is None where no node tells the type of its GPUs, or the operator may not look.
+    """
+
+    facts: ModelFacts | None = None
+    unknown: str = "nobody has looked yet"
+    reading: bool = False
+    gpus: tuple[GpuNodes, ...] | None = None
+
+
+def gpu_nodes(nodes: Iterable[Body], resource: str) -> tuple[GpuNodes, ...] | None:
+    """The types of GPU on nodes that have the extended resource; None when none of them tells its type.
+
+    GPU feature discovery labels nodes with `<resource>.product` and `<resource>.memory` (MiB), for parts of a GPU too.
+    """
+    found: Counter[Gpu] = Counter()
+    for node in nodes:
+        has = str(((node.get("status") or {}).get("allocatable") or {}).get(resource, "0"))
+        told = (node.get("metadata") or {}).get("labels") or {}
+        memory = str(told.get(f"{resource}.memory", ""))
+        gpu = gpu_types.of_node(
+            told.get(f"{resource}.product"), int(memory) if memory.isdecimal() else None, gpu_types.known()
+        )
+        if quantity.to_bytes(has) > 0 and gpu is not None:
+            found[gpu] += 1
+    return tuple(GpuNodes(gpu, count) for gpu, count in found.items()) or None

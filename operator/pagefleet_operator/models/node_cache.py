@@ -1,0 +1,259 @@
+"""Models on nodes: looks at what there is, carries the plan out, and tells each service how far its model is."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from pagefleet_api import labels
+from pagefleet_api.service import InferenceService
+from pagefleet_operator import render
+from pagefleet_operator.apiserver.cache import ServiceKey, WatchCache
+from pagefleet_operator.apiserver.cluster import ApiError, Cluster, NotFound, NotLeading, Outdated, Refused, Terminating
+from pagefleet_operator.facts.observed import Body
+from pagefleet_operator.kinds import CLAIM, DAEMON_SET, NODE, POD, SECRET, VOLUME
+from pagefleet_operator.models.downloads import Downloads
+from pagefleet_operator.models.node_demand import NodeDemand, on_nodes, versions
+from pagefleet_operator.plan.node_cache import (
+    Delete,
+    Mark,
+    NodeModel,
+    NodesSeen,
+    Step,
+    Write,
+    leftovers,
+    progress,
+    steps_for,
+    unsettled,
+)
+from pagefleet_operator.plan.prefetch import Prefetch, Stage
+from pagefleet_operator.settings import Settings
+from pagefleet_operator.supplies import Lack, Stays, Supply, of_prefetch, refused
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 2.0
+_CALM_LOOK_S = 15.0
+"""Between two looks at nodes, and at everything while nothing is on its way."""
+_ASKED = 5
+"""Pods of one model that are asked how far they are."""
+_OURS = f"{labels.MANAGED_BY}={labels.FIELD_MANAGER},{labels.MODEL}"
+_KINDS = {kind.name: kind for kind in (DAEMON_SET, VOLUME, CLAIM, SECRET)}
+_NO_STORE = (
+    "model.cache.mode: Node needs the chart value nodeCache.enabled: true, which an operator of the whole cluster (no "
+    "watchNamespaces, no shard) can have; set it, or use model.cache.mode: PVC or None"
+)
+_NO_SECRETS = (
+    "model.secretRef with model.cache.mode: Node needs the chart value readModelSecrets: true, as the operator hands "
+    "the credentials on to the download in its own namespace; set it, or use model.cache.mode: PVC or None"
+)
+_NO_RIGHTS = (
+    "model.cache.mode: Node needs rights over nodes and volumes, which the chart gives with nodeCache.enabled: true; "
+    "give them, or use model.cache.mode: PVC or None: "
+)
+
+
+_Problems = dict[str | None, str]
+"""What was refused, by the namespace that it is about; None: everybody's."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the latest turn found; lost with the lead.
+
+    busy: something is on its way, so that the next look comes soon.
+    """
+
+    at_s: float
+    users: dict[str, tuple[int, str]]
+    progress: dict[ServiceKey, Prefetch]
+    busy: bool = False
+    empty: bool = False
+
+
+class NodeCache:
+    """A `Supplier` of models on nodes, and the one that brings them there: one for all services.
+
+    `look_again(key, delay_s)` asks for a pass over a service whose model moved on.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        cluster: Cluster,
+        cache: WatchCache,
+        downloads: Downloads,
+        look_again: Callable[[ServiceKey, float], None],
+    ) -> None:
+        self._cluster, self._downloads, self._look_again = cluster, downloads, look_again
+        self._store = _store(settings)
+        self._reads_secrets = settings.read_model_secrets
+        self._turning = asyncio.Lock()
+        self._demand = NodeDemand(cache)
+        self._nodes: dict[str, Body] = {}
+        self._nodes_s: float | None = None
+        self._known: _Known | None = None
+
+    def plan(self, service: InferenceService, live: Body | None, *, held_back: bool) -> Supply:
+        """How far the service's model is, as of the latest turn."""
+        key = ServiceKey(service.namespace, service.name)
+        self._demand.hold_back(key, held_back)
+        if not on_nodes(service):
+            return Supply()
+        if (lack := self._refusal(service)) is not None:
+            return Supply(lack)
+        found = None if self._known is None else self._known.progress.get(key)
+        return of_prefetch(found or Prefetch(Stage.FETCHING, "the operator sees to it within seconds"), ())
+
+    async def known(self, service: InferenceService) -> None:
+        """Return once it is known how far the service's model is. Raises ApiError."""
+        if self._known is None and self._store is not None and on_nodes(service):
+            async with self._turning:
+                if self._known is None:
+                    self._keep(await self._turn(self._store))
+
+    async def run(self, leads: Callable[[], bool]) -> None:
+        """Take turns while this replica leads."""
+        while True:
+            try:
+                if not leads():
+                    self._known = None
+                elif self._store is not None and self._is_due():
+                    async with self._turning:
+                        self._keep(await self._turn(self._store))
+            except NotLeading:
+                self._known = None
+            except ApiError as error:
+                log.warning("node_cache_failed", extra={"error": str(error)})
+            await asyncio.sleep(_LOOK_S)
+
+    async def _turn(self, store: render.NodeStore) -> _Known:
+        """Look at everything and write what is missing. Raises ApiError when it cannot look, and NotLeading."""
+        models = self._models(store)
+        users = versions(user for model in models for user in model.users)
+        try:
+            seen = await self._look(store)
+        except Refused as error:
+            refused = Prefetch(Stage.FAILING, f"{_NO_RIGHTS}{error}")
+            return _Known(time.monotonic(), users, {key: refused for model in models for key in _keys(model)})
+        leaving = leftovers({model.name for model in models}, seen)
+        for steps in leaving.values():
+            await self._carry_out(steps)
+        told: dict[ServiceKey, Prefetch] = {}
+        busy = unsettled(seen) or bool(leaving)
+        for model in models:
+            steps = steps_for(model, seen)
+            problems = {**await self._carry_out(steps), **await self._hand_on(model, seen)}
+            busy = busy or bool(steps)
+            told |= self._told(model, replace(seen, nodes=list(self._nodes.values())), problems)
+        busy = busy or any(found.stage is not Stage.CACHED for found in told.values())
+        return _Known(time.monotonic(), users, told, busy, empty=not (models or leaving))
+
+    def _refusal(self, service: InferenceService) -> Lack | None:
+        private = service.spec.model.secret_ref is not None
+        words = _NO_STORE if self._store is None else _NO_SECRETS if private and not self._reads_secrets else None
+        return None if words is None else refused(words)._replace(stays=Stays.MODEL)
+
+    def _is_due(self) -> bool:
+        known = self._known
+        if known is None or known.users != versions(self._wanting()):
+            return True
+        return known.busy or (not known.empty and time.monotonic() - known.at_s >= _CALM_LOOK_S)
+
+    def _wanting(self) -> list[InferenceService]:
+        return [service for service in self._demand.services() if self._refusal(service) is None]
+
+    def _models(self, store: render.NodeStore) -> list[NodeModel]:
+        by_name: dict[str, list[InferenceService]] = {}
+        for service in sorted(self._wanting(), key=lambda user: (user.namespace, user.name)):
+            by_name.setdefault(render.node_model_name(service), []).append(service)
+        return [render.node_model(users, store) for users in by_name.values()]
+
+    async def _look(self, store: render.NodeStore) -> NodesSeen:
+        items = self._cluster.items
+        if self._nodes_s is None or time.monotonic() - self._nodes_s >= _CALM_LOOK_S:
+            self._nodes = {node["metadata"]["name"]: node for node in await items(NODE, None)}
+            self._nodes_s = time.monotonic()
+        volumes = await items(VOLUME, None, marks=_OURS, newest=True)
+        places = {str((volume["spec"].get("claimRef") or {}).get("namespace")) for volume in volumes}
+        return NodesSeen(
+            nodes=list(self._nodes.values()),
+            daemon_sets=await items(DAEMON_SET, store.namespace, marks=_OURS, newest=True),
+            pods=await items(POD, store.namespace, marks=labels.MODEL),
+            volumes=volumes,
+            claims=await items(CLAIM, None, marks=_OURS, newest=True),
+            mounted=self._demand.mounted(places),
+        )
+
+    async def _hand_on(self, model: NodeModel, seen: NodesSeen) -> _Problems:
+        """Copy credentials to the DaemonSet's namespace; what keeps them from there."""
+        if model.secret is None:
+            return {}
+        namespace, meta = model.users[0].namespace, model.daemon_set["metadata"]
+        try:
+            owner = seen.daemon_set(model.name) or await self._cluster.read(DAEMON_SET, meta["namespace"], model.name)
+            source = await self._cluster.read(SECRET, namespace, model.secret)
+            copy = await self._cluster.read(SECRET, meta["namespace"], model.name)
+        except Refused as error:
+            return {namespace: f"the credentials of {model.secret} cannot be handed on: {error}"}
+        if source is None:
+            return {namespace: f"Secret {namespace}/{model.secret}, which model.secretRef names, does not exist"}
+        wanted = render.credentials(source)
+        if owner is None or (copy is not None and (copy.get("data") or {}) == wanted):
+            return {}
+        return await self._carry_out([Write(render.copied_secret(model, owner, wanted))])
+
+    async def _carry_out(self, steps: Sequence[Step]) -> _Problems:
+        """Do what can be done. One namespace's refusal, of a quota say, is no other's trouble."""
+        problems: _Problems = {}
+        for step in steps:
+            try:
+                with contextlib.suppress(NotFound, Outdated):
+                    await self._do(step)
+            except (Refused, Terminating) as error:
+                log.warning("node_cache_refused", extra={"step": type(step).__name__, "error": str(error)})
+                claim = step.manifest if isinstance(step, Write) and step.manifest["kind"] == CLAIM.name else None
+                problems.setdefault(None if claim is None else claim["metadata"]["namespace"], str(error))
+        return problems
+
+    async def _do(self, step: Step) -> None:
+        match step:
+            case Write(manifest):
+                await self._cluster.apply(manifest, _KINDS[manifest["kind"]])
+                log.info("node_cache_applied", extra={"kind": manifest["kind"], "object": manifest["metadata"]["name"]})
+            case Delete(kind, live):
+                await self._cluster.delete(_KINDS[kind], live)
+                log.info("node_cache_removed", extra={"kind": kind, "object": live["metadata"]["name"]})
+            case Mark(node, label, value):
+                self._nodes[node] = await self._cluster.mark_node(node, label, value)
+                log.info("node_marked", extra={"node": node, "label": label, "value": value})
+
+    def _told(self, model: NodeModel, seen: NodesSeen, problems: _Problems) -> dict[ServiceKey, Prefetch]:
+        """How far the model is for each of its users."""
+        fetching = [pod for pod in seen.pods_of(model.name).values() if not pod.ready][:_ASKED]
+        said = {uid: told for key in _keys(model) for uid, told in self._downloads.about(key, fetching).items()}
+        found = {namespace: progress(model, namespace, seen, said) for namespace in model.volumes}
+        for namespace, prefetch in found.items():
+            problem = problems.get(namespace) or problems.get(None)
+            if problem is not None and prefetch.stage is not Stage.CACHED:
+                found[namespace] = Prefetch(Stage.FAILING, problem)
+        return {key: found[key.namespace] for key in _keys(model)}
+
+    def _keep(self, known: _Known) -> None:
+        """Look at the services for which something has changed."""
+        before = {} if self._known is None else self._known.progress
+        self._known = known
+        for key, found in known.progress.items():
+            if found != before.get(key):
+                self._look_again(key, 0)
+
+
+def _store(settings: Settings) -> render.NodeStore | None:
+    flags = settings.node_cache
+    return None if flags is None else render.NodeStore(settings.lease_namespace, settings.fetch_image, *flags)
+
+
+def _keys(model: NodeModel) -> list[ServiceKey]:
+    return [ServiceKey(user.namespace, user.name) for user in model.users]

@@ -1,0 +1,151 @@
+"""Downloads onto claims: which Job a service's model needs, and who shares it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pagefleet_api.model_source import CacheMode
+from pagefleet_api.service import InferenceService, InvalidService
+from pagefleet_operator import render
+from pagefleet_operator.apiserver.cache import ServiceKey, WatchCache
+from pagefleet_operator.facts.mounts import Claims, claims_of
+from pagefleet_operator.facts.observed import Body
+from pagefleet_operator.kinds import JOB
+from pagefleet_operator.models.downloads import Downloads
+from pagefleet_operator.plan.prefetch import Prefetch, Stage, owner_uids, plan_prefetch, superfluous
+from pagefleet_operator.supplies import Create, Delete, Lack, Own, Supply, Write, of_prefetch, refused, untried
+
+_NO_IMAGE_VOLUMES = (
+    "model.uri: oci:// needs image volumes, which this cluster does not have (Kubernetes 1.33 or later with the "
+    "feature gate ImageVolume, containerd 2.1 or later); use hf://, s3:// or pvc:// there"
+)
+
+
+class Prefetching:
+    """Plans from the watch cache: a `Supplier` of models on claims, and of those in images."""
+
+    def __init__(self, cache: WatchCache, image: str, downloads: Downloads) -> None:
+        self._cache, self._image, self._downloads = cache, image, downloads
+
+    def plan(self, service: InferenceService, live: Body | None, *, held_back: bool) -> Supply:
+        """What the service's pods wait for, if they wait."""
+        jobs = self._cache.jobs(service.namespace)
+        if not jobs and not _cached(service):
+            return Supply(_unmounted(service, live))
+        others = self._sharing(service)
+        seen = {body["metadata"]["uid"] for body in self._cache.services_of(service.namespace)}
+        needed = {render.job_name(user) for user in others}
+        cleared = tuple(Delete(JOB, job) for job in superfluous(service.uid, needed, jobs, seen))
+        if held_back or not _cached(service):
+            return Supply(_unmounted(service, live), writes=cleared)
+        prefetch = self._prefetch(service, others, jobs, seen)
+        return of_prefetch(prefetch, (*cleared, *_writes(prefetch)))
+
+    def _prefetch(
+        self, service: InferenceService, others: Sequence[InferenceService], jobs: Sequence[Body], seen: set[str]
+    ) -> Prefetch:
+        users = [user for user in others if render.job_name(user) == render.job_name(service)]
+        wanted = render.fetch_job(service, users, self._image, ())
+        pods = self._cache.fetch_pods(service.namespace, render.job_name(service))
+        told = self._downloads.about(ServiceKey(service.namespace, service.name), pods)
+        prefetch = plan_prefetch(wanted, {render.job_digest(user) for user in users}, jobs, pods, seen, told)
+        if prefetch.create is not None:  # only now, as every service of the namespace is read for it
+            return replace(prefetch, create=render.fetch_job(service, users, self._image, self._in_use(service)))
+        if (outdated := self._outdated(service, prefetch, jobs, seen)) is not None:
+            return outdated
+        return prefetch
+
+    def _outdated(
+        self, service: InferenceService, prefetch: Prefetch, jobs: Sequence[Body], seen: set[str]
+    ) -> Prefetch | None:
+        """The service's Job made anew, where it would remove a model that came into use since it was made, or finds no
+        room for one that went out of use since.
+
+        It tries again for days, and always with the names of its beginning. One that another operator's service owns
+        too is left as it is: neither of the two knows all names.
+        """
+        name = render.job_name(service)
+        live = next((job for job in jobs if job["metadata"]["name"] == name), None)
+        if live is None or prefetch.stage is Stage.CACHED or prefetch.remove or _is_going(live):
+            return None
+        stay = render.stays(live)
+        if stay is None or not owner_uids(live) <= seen:
+            return None
+        used = self._in_use(service) | {service.spec.model.key}
+        if not used <= stay:
+            return Prefetch(Stage.FETCHING, f"Job {name} is made anew, as other models came into use", remove=(live,))
+        if prefetch.stage is Stage.FAILING and used != stay:
+            return Prefetch(Stage.FETCHING, f"Job {name} is made anew, as models went out of use", remove=(live,))
+        return None
+
+    def _sharing(self, service: InferenceService) -> list[InferenceService]:
+        """Every service of the namespace that caches its model on a claim, this one among them."""
+        found = {user.name: user for body in self._bodies(service.namespace) if (user := _parsed(body)) is not None}
+        if _cached(service):
+            found[service.name] = service
+        return list(found.values())
+
+    def _bodies(self, namespace: str) -> Iterator[Body]:
+        for body in self._cache.services_of(namespace):
+            if body["metadata"].get("deletionTimestamp") is None and _model(body).get("cache"):
+                yield body
+
+    def _in_use(self, service: InferenceService) -> set[str]:
+        """Folders of the claim that services of the namespace name, or that pods have; of another operator's services
+        those of their Jobs and pods, which are all that is seen of them.
+        """
+        claim, names = service.spec.model.cache.pvc or "", set[str]()
+        bodies = self._cache.services_of(service.namespace)
+        for parsed in (_parsed(body, cached=False) for body in bodies):
+            names |= set() if parsed is None else render.folders_on(parsed.spec.model, claim)
+        names |= {name for claims in self._mounted(service.namespace) for name in claims.get(claim, ())}
+        seen = {body["metadata"]["uid"] for body in bodies}
+        foreign = [
+            job for job in self._cache.jobs(service.namespace) if not (owner_uids(job) <= seen or _is_going(job))
+        ]
+        return names | {name for job in foreign if (name := render.fetched_onto(job, claim)) is not None}
+
+    def _mounted(self, namespace: str) -> list[Claims]:
+        """By every workload's pods to come, and by those that live: in a roll-out these may have another model."""
+        latest = [claims_of(render.template_of(body).get("spec") or {}) for body in self._cache.workloads(namespace)]
+        return [*latest, *(pod.claims for pod in self._cache.engine_pods(namespace))]
+
+
+def _writes(prefetch: Prefetch) -> Iterator[Write]:
+    yield from (Delete(JOB, job) for job in prefetch.remove)
+    if prefetch.create is not None:
+        yield Create(JOB, dict(prefetch.create))
+    if prefetch.own is not None:
+        yield Own(JOB, prefetch.own.live, prefetch.own.owners)
+
+
+def _unmounted(service: InferenceService, deployment: Body | None) -> Lack | None:
+    """Of a model that pods mount. A server that knows no image volumes drops the volume without a word.
+
+    So the first pods are wanted only when the Deployment has kept it.
+    """
+    if service.spec.model.location.scheme != "oci" or (deployment and render.has_image_volume(deployment)):
+        return None
+    return refused(_NO_IMAGE_VOLUMES) if render.is_rendered_for(service, deployment) else untried()
+
+
+def _is_going(job: Body) -> bool:
+    return job["metadata"].get("deletionTimestamp") is not None
+
+
+def _cached(service: InferenceService) -> bool:
+    """By a Job."""
+    return service.spec.model.cache.mode is CacheMode.PVC and service.spec.model.cache.prefetch
+
+
+def _model(body: Body) -> dict[str, Any]:
+    return (body.get("spec") or {}).get("model") or {}
+
+
+def _parsed(body: Body, *, cached: bool = True) -> InferenceService | None:
+    """A service that can be read, and that caches its model if `cached`."""
+    try:
+        service = InferenceService.parse(body)
+    except InvalidService:
+        return None
+    return service if _cached(service) or not cached else None

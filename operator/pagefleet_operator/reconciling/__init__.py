@@ -1,0 +1,1 @@
+"""One pass over one service: observe, plan, execute, report."""
