@@ -15,7 +15,7 @@ from pagefleet_operator.autoscaling.schedules import Schedule
 from pagefleet_operator.autoscaling.values import Change, Descent, Mark, Overrun, Point
 from pagefleet_operator.facts.histogram import Histogram
 from pagefleet_operator.facts.observed import Now
-from tests.pagefleet_operator.autoscaling.build import DEFAULTS, SILENT, at, calm, load
+from tests.pagefleet_operator.autoscaling.build import BLOCKS, DEFAULTS, SILENT, at, calm, load
 
 NIGHT = Schedule("night", ZoneInfo("UTC"), frozenset(range(7)), 0, 360, 3, 4)
 rates = st.lists(
@@ -143,13 +143,16 @@ def test_a_constant_load_moves_the_number_in_one_direction_only(
 ) -> None:
     """The same sums over as many pods as the answer asks for: they spread, and nothing swings back."""
     policy = replace(policy, max_queued_requests=100_000, schedules=(), ttft_target_s=None, waiting_target=None)
-    waiting, running, kv = (sum(row[0] for row in rows), sum(row[1] for row in rows), sum(row[2] for row in rows))
+    sums = [sum(row[0] for row in rows), sum(row[1] for row in rows), round(sum(row[2] for row in rows) * BLOCKS)]
     now_s, memory, numbers = 0.0, calm(len(rows)), [len(rows)]
     for wait_s in waits_s:
         pods = max(numbers[-1], 1)
-        spread = [load(waiting // pods, running // pods, min(kv / pods, 1)) for _ in range(pods - 1)]
-        rest = load(waiting - waiting // pods * (pods - 1), running - running // pods * (pods - 1), min(kv / pods, 1))
-        fleet = tuple(PodLoad("pod", True, True, one, 1.0) for one in (rest, *spread))
+        even = [each // pods for each in sums]  # whole requests and blocks: the sums must not change by rounding
+        rest = [each - part * (pods - 1) for each, part in zip(sums, even, strict=True)]
+        shares = [
+            load(waiting, running, min(blocks / BLOCKS, 1)) for waiting, running, blocks in (rest, *[even] * (pods - 1))
+        ]
+        fleet = tuple(PodLoad("pod", True, True, one, 1.0) for one in shares)
         outcome = decide(policy, Fleet(pods, fleet), memory, at(now_s))
         memory, now_s = outcome.memory, now_s + wait_s
         numbers.append(outcome.desired)
