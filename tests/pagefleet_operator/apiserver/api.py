@@ -119,10 +119,10 @@ class Api:
         path = self.path(plural, namespace, name) + tail + "?fieldManager=somebody"
         return self.call("PATCH", path, patch, "application/merge-patch+json")
 
-    def delete(self, plural: str, namespace: str | None, name: str) -> None:
+    def delete(self, plural: str, namespace: str | None, name: str, options: Json | None = None) -> None:
         """DELETE; an object that is not there is fine."""
         try:
-            self.call("DELETE", self.path(plural, namespace, name))
+            self.call("DELETE", self.path(plural, namespace, name), options)
         except ApiRefusal as refusal:
             if refusal.status != 404:
                 raise

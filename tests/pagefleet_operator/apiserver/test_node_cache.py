@@ -47,7 +47,7 @@ def _left_without_pods(api: Api, namespace: str, model: str) -> list[str]:
     """What there is of the model, once pods that are to go have gone, as a kubelet sees to it."""
     for pod in api.list("pods", namespace):
         if pod["metadata"].get("deletionTimestamp"):
-            api.call("DELETE", api.path("pods", namespace, pod["metadata"]["name"]), {"gracePeriodSeconds": 0})
+            api.delete("pods", namespace, pod["metadata"]["name"], {"gracePeriodSeconds": 0})
     found = [*api.list("daemonsets", namespace, OURS), *api.list("persistentvolumes", None, OURS)]
     found += [*api.list("persistentvolumeclaims", namespace, OURS), *api.list("secrets", namespace, OURS)]
     names = [body["metadata"]["name"] for body in found]
