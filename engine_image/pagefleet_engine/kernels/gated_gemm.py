@@ -66,13 +66,14 @@ def _gated_product(
 
 def pays(hidden: torch.Tensor, weight: torch.Tensor) -> bool:
     """Whether this kernel can compute the product, and beats a product and an activation apart: on Hopper, with 16-bit
-    numbers in rows that lie on 16 bytes."""
+    numbers in rows that lie on 16 bytes, those of the product too."""
     half = weight.dtype in {torch.bfloat16, torch.float16} and hidden.dtype == weight.dtype
     aligned = all(
         tensor.stride(-1) == 1 and tensor.stride(0) * tensor.element_size() % _ALIGNED_BYTES == 0
         and tensor.data_ptr() % _ALIGNED_BYTES == 0
         for tensor in (hidden, weight)
     )  # fmt: skip
+    aligned &= len(weight) // 2 * weight.element_size() % _ALIGNED_BYTES == 0
     if not (half and aligned and weight.is_cuda) or torch.cuda.get_device_capability(weight.device)[0] != 9:
         return False
     multiprocessors = torch.cuda.get_device_properties(weight.device).multi_processor_count
