@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from pagefleet_api import labels
 from pagefleet_api.load import Load
+from pagefleet_api.reasons import Reason
 from pagefleet_api.runtimes import Place
 from pagefleet_operator.facts.deployments import TEMPLATE_HASH
 from pagefleet_operator.facts.deployments import DeploymentView as DeploymentView
@@ -128,6 +129,11 @@ class Pod:
         return not (self.terminating or self.finished)
 
     @property
+    def lost(self) -> bool:
+        """Its node does not answer: what runs there cannot be known."""
+        return self.problem is not None and self.problem.reason is Reason.NODE_LOST
+
+    @property
     def tells(self) -> bool:
         """Its engine says somewhere what it holds."""
         return self.place is not None or not self.foreign
@@ -243,11 +249,12 @@ class Observed:
         return (pod, *(worker for worker in self.workers if worker.active and worker.group == pod.group))
 
     def cut_off(self, pod: Pod) -> bool:
-        """Whether a pod behind this leader has run and is not ready: its node is lost, or it ended, as it has no probe.
+        """Whether an engine behind this leader has run and does no more, or its node is lost.
 
-        The engine, which may not have noticed, can answer nothing.
+        The leader's engine, which may not have noticed, can answer nothing. Whether the pod is ready is the word of
+        other containers in it: the engine there has no probe.
         """
-        return any(other.started and not other.ready for other in self.replica(pod)[1:])
+        return any(other.started and (not other.running or other.lost) for other in self.replica(pod)[1:])
 
     def own(self, pod: Pod) -> bool:
         """Whether `deployment` has made it, and not the workload before or after that one."""

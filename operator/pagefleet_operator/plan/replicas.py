@@ -252,10 +252,12 @@ def _without_start(draining: list[Pod], drains: tuple[Drain, ...], view: _View) 
 def _to_tell(serving: list[Pod], out: list[Pod], told: set[str], view: _View) -> tuple[Tell, ...]:
     """Engines whose own state differs from the label: a call was lost, or the engine started anew.
 
-    A leaving engine too: one that is ready would outlive a serving pod that is not.
+    A leaving engine too: one that is ready would outlive a serving pod that is not. No leader whose group lost a pod:
+    it comes back as it is.
     """
+    cut_off = view.observed.cut_off
     wrong = [
-        *((pod, True) for pod in out if _state(pod, view) is EngineState.READY),
+        *((pod, True) for pod in out if _state(pod, view) is EngineState.READY and not cut_off(pod)),
         *((pod, False) for pod in serving if _state(pod, view) is EngineState.DRAINING),
     ]
     return tuple(Tell(pod, drain) for pod, drain in wrong if pod.uid not in told)

@@ -3,7 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from pagefleet_operator.facts.observed import LEAVING_COST, Observed, Pod
+import pytest
+
+from pagefleet_api.reasons import Reason
+from pagefleet_operator.facts.observed import LEAVING_COST, Observed, Pod, PodProblem
 from pagefleet_operator.plan.replicas import ReplicaPlan, plan_replicas
 from tests.pagefleet_operator.plan.build import NOW, drained, observed, pod, sample
 
@@ -52,10 +55,15 @@ def behind(place: int, **changes: Any) -> Pod:
     return pod(f"g{place}-1", group=place, **changes)
 
 
-def test_a_group_that_lost_a_pod_gets_no_requests_until_that_pod_is_ready_again() -> None:
+ENDED = behind(0, ready=False, running=False)
+AWAY = behind(0, ready=False, problem=PodProblem(Reason.NODE_LOST, "its node is away"))
+
+
+@pytest.mark.parametrize("lost", [ENDED, AWAY])
+def test_a_group_that_lost_a_pod_gets_no_requests_until_that_pod_is_back(lost: Pod) -> None:
     both, waits = (leader(0), leader(1)), behind(1, ready=False, started=False)
     assert names(plan(2, replace(groups(*both, g0=0, g1=0), workers=(behind(0), waits))).drain) == []
-    seen = replace(groups(*both, g0=0, g1=4), workers=(behind(0, ready=False, started=True), behind(1)))
+    seen = replace(groups(*both, g0=0, g1=4), workers=(lost, behind(1)))
     for rolling in (seen, replace(seen, deployment=groups(*both, rollout=True).deployment)):
         found = plan(2, rolling)
         assert [(order.pod.name, order.deletion_cost) for order in found.drain] == [("g0", LEAVING_COST)]
@@ -63,12 +71,21 @@ def test_a_group_that_lost_a_pod_gets_no_requests_until_that_pod_is_ready_again(
         assert "g0 (a pod of its group is lost)" in found.events[0].message
     out = replace(seen, pods=(leader(0, out=True, deletion_cost=LEAVING_COST), leader(1)))
     assert (names(plan(2, out).drain), names(plan(2, out).undrain)) == ([], [])
+    assert plan(2, out).tell == (), "its engine, which says that it is ready, is not drained"
     whole = replace(out, workers=(behind(0), behind(1)))
     assert names(plan(2, whole).undrain) == ["g0"]
+    assert [(order.pod.name, order.drain) for order in plan(0, whole).tell] == [("g0", True)], "one that leaves is"
+
+
+@pytest.mark.parametrize("problem", [None, PodProblem(Reason.ENGINE_UNREADY, "its readiness probe fails")])
+def test_a_pod_that_is_not_ready_for_another_container_in_it_leaves_its_group_alone(problem: PodProblem | None) -> None:
+    beside = behind(0, ready=False, problem=problem)
+    found = plan(2, replace(groups(leader(0), leader(1), g0=0, g1=4), workers=(beside, behind(1))))
+    assert (found.drain, found.events) == ((), ())
 
 
 def test_a_group_that_lost_a_pod_spares_none_above_it() -> None:
-    seen = replace(groups(leader(0), leader(1), g0=0, g1=0), workers=(behind(0, ready=False, started=True), behind(1)))
+    seen = replace(groups(leader(0), leader(1), g0=0, g1=0), workers=(ENDED, behind(1)))
     assert (names(plan(1, seen).drain), plan(1, seen).deployment_replicas) == (["g0"], 2)
 
 
