@@ -21,7 +21,9 @@ from pagefleet_operator.facts.observed import Now
 DESCENT_S = 180.0
 """A queue within so long after the number went down counts as caused by that."""
 SETTLING_S = 900.0
-"""What has piled up on too few pods is computed by then; a load that stays longer is more load."""
+"""What has piled up on too few pods shows, and is computed, within so long: pods that held longer were enough, and a
+load that stays longer is more load.
+"""
 PATIENT_S = 60.0
 """Who has the number follow the load within less time than this window asks for its swings."""
 ALIKE = 0.75
@@ -85,25 +87,25 @@ def descend(memory: Memory, readings: Readings, desired: int, now: Now) -> Desce
 
 
 def doubt(memory: Memory, policy: Policy, now: Now) -> Doubt | None:
-    """What is open when the load raises the number after a way down."""
+    """What is open when the load raises the number soon after a way down."""
     descent = memory.descent
     if memory.doubt is not None or descent is None:
         return memory.doubt
-    if policy.down.window_s < PATIENT_S or now.monotonic_s - descent.when_s >= PROOF_S:
+    if policy.down.window_s < PATIENT_S or now.monotonic_s - descent.when_s >= SETTLING_S:
         return None
     if memory.rise_s is not None and memory.rise_s > descent.when_s:
         return None
-    return Doubt(memory.desired, descent.in_flight, None)
+    return Doubt(memory.desired, descent.in_flight, None, policy)
 
 
 def pursue(memory: Memory, policy: Policy, fleet: Fleet, readings: Readings, desired: int, now: Now) -> Doubt | None:
     """What is still open, until it is settled or has lasted too long."""
     known = memory.doubt
-    if known is None or _settled(memory, policy, readings, now) is not None:
+    if known is None or known.policy != policy or _settled(memory, policy, readings, now) is not None:
         return None
+    if desired < memory.desired and (known.ready_s is None or readings.in_flight.known < ALIKE * known.in_flight):
+        return None  # the load went: one that comes back is another
     if known.ready_s is None:
-        if desired < memory.desired:
-            return None  # the load went before there were more
         return known._replace(ready_s=now.monotonic_s) if fleet.ready >= desired else known
     return known if now.monotonic_s - known.ready_s < SETTLING_S else None
 
@@ -111,7 +113,10 @@ def pursue(memory: Memory, policy: Policy, fleet: Fleet, readings: Readings, des
 def _settled(memory: Memory, policy: Policy, readings: Readings, now: Now) -> Overrun | None:
     """Proof by a load that is what it was before the number went up, now that there are more pods."""
     known, load = memory.doubt, readings.in_flight
-    if known is None or known.ready_s is None or load.missing or (1 - TOLERANCE) * load.known > known.in_flight:
+    if known is None or known.policy != policy or known.ready_s is None or load.missing:
+        return None
+    alike = ALIKE * known.in_flight <= load.known and (1 - TOLERANCE) * load.known <= known.in_flight
+    if not alike:
         return None
     return Overrun(known.pods, known.in_flight, now.monotonic_s, policy)
 

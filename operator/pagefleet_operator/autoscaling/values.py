@@ -107,6 +107,8 @@ class Doubt(NamedTuple):
     """When the number had gone down."""
     ready_s: float | None
     """Monotonic seconds since when the pods that were added are ready; None while they are not."""
+    policy: Policy
+    """With another one they may be enough."""
 
 
 class Overrun(NamedTuple):

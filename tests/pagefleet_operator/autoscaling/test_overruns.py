@@ -94,11 +94,11 @@ def went_up_again(after_s: float = 10) -> Memory:
 
 def test_a_load_that_is_gone_once_there_are_more_pods_was_the_way_downs_own() -> None:
     up = went_up_again()
-    assert up.doubt == Doubt(1, 3, None)
+    assert up.doubt == Doubt(1, 3, None, SEATS)
     starting = decide(SEATS, fleet(ready(running=7), current=2), up, at(12)).memory
-    assert starting.doubt == Doubt(1, 3, None), "the new pod is not ready"
+    assert starting.doubt == Doubt(1, 3, None, SEATS), "the new pod is not ready"
     both = decide(SEATS, fleet(ready(running=5), ready(running=2)), starting, at(20)).memory
-    assert both.doubt == Doubt(1, 3, at(20).monotonic_s)
+    assert both.doubt == Doubt(1, 3, at(20).monotonic_s, SEATS)
     unsaid = decide(SEATS, fleet(ready(running=3), SILENT), both, at(22)).memory
     assert unsaid.doubt == both.doubt, "a pod without a sample may have the rest of the load"
     settled = decide(SEATS, fleet(ready(running=2), ready(running=1)), both, at(24))
@@ -115,6 +115,22 @@ def test_a_load_that_is_gone_once_there_are_more_pods_was_the_way_downs_own() ->
 def test_a_load_that_is_gone_before_there_are_more_pods_proves_nothing() -> None:
     gone = decide(SEATS, fleet(ready(running=3), current=2), went_up_again(), at(80))
     assert (gone.desired, gone.memory.doubt) == (1, None)
+
+
+def test_a_load_that_stops_once_there_are_more_pods_proves_nothing() -> None:
+    both = decide(SEATS, fleet(ready(running=5), ready(running=2)), went_up_again(), at(20)).memory
+    stopped = decide(SEATS, fleet(ready(), ready()), both, at(24)).memory
+    assert (stopped.doubt, stopped.overrun) == (both.doubt, None)
+    gone = decide(SEATS, fleet(ready(), ready()), stopped, at(90)).memory
+    assert (gone.desired, gone.doubt, gone.overrun) == (1, None, None), "another load of that size tells nothing of it"
+
+
+def test_a_doubt_ends_with_the_policy_that_it_was_about() -> None:
+    both = decide(SEATS, fleet(ready(running=5), ready(running=2)), went_up_again(), at(20)).memory
+    roomy = replace(SEATS, in_flight_target=20)
+    wished = decide(roomy, fleet(ready(running=2), ready(running=1)), both, at(24)).memory
+    assert (wished.doubt, wished.overrun) == (None, None)
+    assert decide(roomy, fleet(ready(running=2), ready(running=1)), wished, at(90)).desired == 1
 
 
 def test_a_bound_that_raises_the_number_says_nothing_of_the_load() -> None:
@@ -136,7 +152,7 @@ def test_who_has_the_number_follow_each_swing_is_obeyed() -> None:
 
 
 def test_a_way_up_long_after_a_way_down_or_after_another_way_up_leaves_nothing_open() -> None:
-    assert went_up_again(PROOF_S).doubt is None
+    assert went_up_again(SETTLING_S).doubt is None
     once = replace(went_up_again(), doubt=None)
     more = decide(SEATS, fleet(ready(running=7), ready(running=7)), once, at(30)).memory
     assert (more.desired, more.doubt) == (4, None)
