@@ -13,6 +13,7 @@ from pagefleet_operator.facts.observed import Body
 _HINDERS = frozenset({"NoSchedule", "NoExecute"})
 _STATE_OF_NODE = "node.kubernetes.io/"
 """Taints that come and go with a node's state; a DaemonSet's pods tolerate them."""
+_Toleration = Mapping[str, Any]
 
 
 def may_hold(node: Body, service: InferenceService) -> bool:
@@ -21,18 +22,27 @@ def may_hold(node: Body, service: InferenceService) -> bool:
     return (
         _selected(node, pod.get("nodeSelector") or {})
         and _affine(node, pod.get("affinity") or {})
-        and _tolerated(node, pod.get("tolerations") or ())
+        and _tolerated(node, _tolerations(service))
         and _has_gpus(node, service)
     )
 
 
 def tolerations(services: Sequence[InferenceService]) -> list[Any]:
-    """Every toleration of the services' pods, once."""
+    """Every toleration of the services' pods, once; with GPUs also the one that admission may add to them."""
     found: list[Any] = []
     for service in services:
-        pod = (service.spec.pod_template or {}).get("spec") or {}
-        found += [each for each in pod.get("tolerations") or () if each not in found]
+        found += [each for each in _tolerations(service) if each not in found]
     return found
+
+
+def _tolerations(service: InferenceService) -> list[_Toleration]:
+    """The admission plugin ExtendedResourceToleration adds its own to pods when they are made, and to no template.
+
+    Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#extendedresourcetoleration
+    """
+    pod = (service.spec.pod_template or {}).get("spec") or {}
+    gpus = {"key": service.spec.resources.gpu.resource_name, "operator": "Exists", "effect": "NoSchedule"}
+    return [*(pod.get("tolerations") or ()), *([gpus] if service.spec.gpu_count else [])]
 
 
 def _has_gpus(node: Body, service: InferenceService) -> bool:
@@ -79,13 +89,13 @@ def _is_number(value: str | None) -> bool:
     return value is not None and value.isdecimal()
 
 
-def _tolerated(node: Body, given: Sequence[Mapping[str, Any]]) -> bool:
+def _tolerated(node: Body, given: Sequence[_Toleration]) -> bool:
     taints = (node.get("spec") or {}).get("taints") or ()
     hinder = [t for t in taints if t.get("effect") in _HINDERS and not t["key"].startswith(_STATE_OF_NODE)]
     return all(any(_tolerates(each, taint) for each in given) for taint in hinder)
 
 
-def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+def _tolerates(toleration: _Toleration, taint: Mapping[str, Any]) -> bool:
     if toleration.get("effect") not in {None, "", taint["effect"]}:
         return False
     key = toleration.get("key") or ""

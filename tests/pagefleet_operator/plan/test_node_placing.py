@@ -102,6 +102,16 @@ def test_a_node_needs_as_many_gpus_as_a_pod_takes() -> None:
     assert may_hold(node(status={"allocatable": {"nvidia.com/gpu": "8"}}), wanting)
 
 
+def test_the_taint_of_a_pods_gpus_is_tolerated_as_admission_would_do_it() -> None:
+    gpus = {"status": {"allocatable": {"nvidia.com/gpu": "8"}}}
+    given = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    wanting = user(engine={"parallelism": {"tensor": 2}}, resources={"gpu": {"count": 2}})
+    assert may_hold({**tainted(key="nvidia.com/gpu", value="present"), **gpus}, wanting)
+    assert not may_hold({**tainted(key="nvidia.com/gpu", effect="NoExecute"), **gpus}, wanting)
+    assert not may_hold({**tainted(key="nvidia.com/gpu", value="present"), **gpus}, user())
+    assert tolerations([wanting, user(), wanting]) == [given]
+
+
 def test_the_daemon_set_tolerates_what_any_service_does() -> None:
     first, second = {"key": "a", "operator": "Exists"}, {"key": "b", "operator": "Exists"}
     users = [user(podTemplate={"spec": {"tolerations": each}}) for each in ([first], [first, second])]
