@@ -13,11 +13,19 @@ from pagefleet_operator.render.manifests import (
     with_earlier_model,
 )
 from pagefleet_operator.render.model import folders_on, has_image_volume, template_of
-from pagefleet_operator.render.node_cache import NodeStore, copied_secret, credentials, node_model, node_model_name
+from pagefleet_operator.render.node_cache import (
+    NODE_CACHE,
+    NodeStore,
+    copied_secret,
+    credentials,
+    node_model,
+    node_model_name,
+)
 from pagefleet_operator.render.pod import warnings
 from pagefleet_operator.render.prefetch import fetch_job, fetched_onto, job_digest, job_name, stays
 
 __all__ = [
+    "NODE_CACHE",
     "Choices",
     "Manifest",
     "NodeStore",

@@ -7,7 +7,6 @@ services share stays what was verified.
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,11 +24,29 @@ Part = dict[str, Any]
 
 _BASE, _DIGEST, _SHORT_DIGEST = 24, 32, 10
 """Characters of names. A tenant chooses what is hashed, so a digest must be long enough that nobody finds its twin."""
-_NAME = "pagefleet-node-cache"
+NODE_CACHE = "pagefleet-node-cache"
+"""The name that everything of ours has as its label."""
 _SIZE = "1Mi"
 """Of volume and claim: required, compared with each other, and with quotas, and otherwise without a meaning."""
-_CREDENTIAL = re.compile(r"HF_TOKEN|HF_ENDPOINT|HTTP_AUTHORIZATION|(AWS|GOOGLE|AZURE)_[A-Z0-9_]+")
-"""What goes from a user's Secret into the environment of a pod of the operator's namespace: no PATH, no LD_PRELOAD."""
+_CREDENTIALS = frozenset(
+    {
+        *("HF_TOKEN", "HF_ENDPOINT", "HTTP_AUTHORIZATION"),
+        *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION"),
+        *("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"),
+        *("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "AWS_SKIP_SIGNATURE"),
+        *("GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_BASE_URL"),
+        *(
+            "AZURE_STORAGE_ACCOUNT_NAME",
+            "AZURE_STORAGE_ACCOUNT_KEY",
+            "AZURE_STORAGE_SAS_TOKEN",
+            "AZURE_STORAGE_ENDPOINT",
+        ),
+    }
+)
+"""What goes from a user's Secret into the environment of a pod that sees every model of its node.
+
+Values alone: none that names a file, as its content would go to an address that another one names.
+"""
 
 
 class NodeStore(NamedTuple):
@@ -88,7 +105,7 @@ def copied_secret(model: NodeModel, daemon_set: Mapping[str, Any], data: Mapping
 
 def credentials(secret: Mapping[str, Any]) -> dict[str, str]:
     """Keys of a user's Secret that a download takes, with their values in base64."""
-    return {key: str(value) for key, value in (secret.get("data") or {}).items() if _CREDENTIAL.fullmatch(key)}
+    return {key: str(value) for key, value in (secret.get("data") or {}).items() if key in _CREDENTIALS}
 
 
 def _daemon_set(name: str, users: Sequence[InferenceService], store: NodeStore) -> Part:
@@ -106,7 +123,7 @@ def _daemon_set(name: str, users: Sequence[InferenceService], store: NodeStore) 
         "spec": {
             "selector": {"matchLabels": {labels.MODEL: name}},
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
-            "template": {"metadata": {"labels": {labels.NAME: _NAME, labels.MODEL: name}}, "spec": pod},
+            "template": {"metadata": {"labels": {labels.NAME: NODE_CACHE, labels.MODEL: name}}, "spec": pod},
         },
     }
 
@@ -210,7 +227,7 @@ def _by_namespace(users: Sequence[InferenceService]) -> dict[str, list[Inference
 
 
 def _marks(name: str) -> dict[str, str]:
-    return {labels.MANAGED_BY: labels.FIELD_MANAGER, labels.NAME: _NAME, labels.MODEL: name}
+    return {labels.MANAGED_BY: labels.FIELD_MANAGER, labels.NAME: NODE_CACHE, labels.MODEL: name}
 
 
 def _digest(text: str) -> str:

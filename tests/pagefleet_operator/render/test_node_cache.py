@@ -1,6 +1,10 @@
 """A model on nodes as objects."""
 
 import json
+import re
+from pathlib import Path
+
+import pytest
 
 from pagefleet_api import labels
 from pagefleet_operator import render
@@ -70,6 +74,32 @@ def test_credentials_reach_the_download_alone_and_bring_nothing_else_along() -> 
     assert (copy["metadata"]["namespace"], copy["metadata"]["name"]) == (STORE.namespace, model.name)
     assert [owner["kind"] for owner in copy["metadata"]["ownerReferences"]] == ["DaemonSet"]
     assert render.credentials({}) == {}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "AZURE_FEDERATED_TOKEN_FILE",
+        "AZURE_AUTHORITY_HOST",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_ENDPOINT_URL_STS",
+        "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        "AWS_SHARED_CREDENTIALS_FILE",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "GOOGLE_SERVICE_ACCOUNT_PATH",
+        "GOOGLE_SERVICE_ACCOUNT",
+    ],
+)
+def test_no_secret_names_a_file_of_the_node_or_who_gets_its_content(name: str) -> None:
+    assert render.credentials({"data": {name: "eA=="}}) == {}
+
+
+def test_every_key_that_the_page_of_sources_names_reaches_the_download() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "model-sources.md").read_text()
+    table = page.partition("| source | keys |")[2].partition("## ")[0]
+    named = set(re.findall(r"`([A-Z][A-Z0-9_]+)`", table))
+    assert "HF_TOKEN" in named and set(render.credentials({"data": dict.fromkeys(named, "eA==")})) == named
 
 
 def test_without_a_limit_or_a_private_registry_nothing_is_said_of_them() -> None:
