@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from pagefleet_api import labels
 from pagefleet_api.service import InferenceService
@@ -15,7 +16,7 @@ from pagefleet_operator.apiserver.cluster import ApiError, Cluster, NotFound, No
 from pagefleet_operator.facts.observed import Body
 from pagefleet_operator.kinds import CLAIM, DAEMON_SET, NODE, POD, SECRET, VOLUME
 from pagefleet_operator.models.downloads import Downloads
-from pagefleet_operator.models.node_demand import NodeDemand, on_nodes, versions
+from pagefleet_operator.models.node_demand import NodeDemand, Version, on_nodes
 from pagefleet_operator.plan.node_cache import (
     Delete,
     Mark,
@@ -40,6 +41,7 @@ _CALM_LOOK_S = 15.0
 _ASKED = 5
 """Pods of one model that are asked how far they are."""
 _OURS = f"{labels.MANAGED_BY}={labels.FIELD_MANAGER},{labels.MODEL}"
+_FETCHERS = f"{labels.NAME}={render.NODE_CACHE},{labels.MODEL}"
 _KINDS = {kind.name: kind for kind in (DAEMON_SET, VOLUME, CLAIM, SECRET)}
 _NO_STORE = (
     "model.cache.mode: Node needs the chart value nodeCache.enabled: true, which an operator of the whole cluster (no "
@@ -59,6 +61,14 @@ _Problems = dict[str | None, str]
 """What was refused, by the namespace that it is about; None: everybody's."""
 
 
+class _Use(NamedTuple):
+    """One model of one service: what holds of it holds of no other one, and of no other service of that name."""
+
+    key: ServiceKey
+    uid: str
+    model: str
+
+
 @dataclass(frozen=True, slots=True)
 class _Known:
     """What the latest turn found; lost with the lead.
@@ -67,8 +77,8 @@ class _Known:
     """
 
     at_s: float
-    users: dict[str, tuple[int, str]]
-    progress: dict[ServiceKey, Prefetch]
+    users: dict[str, Version]
+    progress: dict[_Use, Prefetch]
     busy: bool = False
     empty: bool = False
 
@@ -104,7 +114,7 @@ class NodeCache:
             return Supply()
         if (lack := self._refusal(service)) is not None:
             return Supply(lack)
-        found = None if self._known is None else self._known.progress.get(key)
+        found = None if self._known is None else self._known.progress.get(_use(service))
         return of_prefetch(found or Prefetch(Stage.FETCHING, "the operator sees to it within seconds"), ())
 
     async def known(self, service: InferenceService) -> None:
@@ -131,17 +141,18 @@ class NodeCache:
 
     async def _turn(self, store: render.NodeStore) -> _Known:
         """Look at everything and write what is missing. Raises ApiError when it cannot look, and NotLeading."""
-        models = self._models(store)
-        users = versions(user for model in models for user in model.users)
+        wanted = self._models(store)
+        users = self._demand.versions(user for model in wanted for user in model.users)
         try:
             seen = await self._look(store)
         except Refused as error:
             refused = Prefetch(Stage.FAILING, f"{_NO_RIGHTS}{error}")
-            return _Known(time.monotonic(), users, {key: refused for model in models for key in _keys(model)})
-        leaving = leftovers({model.name for model in models}, seen)
+            return _Known(time.monotonic(), users, {_use(user): refused for model in wanted for user in model.users})
+        models = [model for model in wanted if self._goes_on(model, seen)]
+        leaving = leftovers({model.name for model in wanted}, seen)
         for steps in leaving.values():
             await self._carry_out(steps)
-        told: dict[ServiceKey, Prefetch] = {}
+        told: dict[_Use, Prefetch] = {}
         busy = unsettled(seen) or bool(leaving)
         for model in models:
             steps = steps_for(model, seen)
@@ -151,6 +162,10 @@ class NodeCache:
         busy = busy or any(found.stage is not Stage.CACHED for found in told.values())
         return _Known(time.monotonic(), users, told, busy, empty=not (models or leaving))
 
+    def _goes_on(self, model: NodeModel, seen: NodesSeen) -> bool:
+        """A model that is not asked for yet waits for a pass over one of its services: that may want no pods."""
+        return seen.daemon_set(model.name) is not None or any(self._demand.decided(user) for user in model.users)
+
     def _refusal(self, service: InferenceService) -> Lack | None:
         private = service.spec.model.secret_ref is not None
         words = _NO_STORE if self._store is None else _NO_SECRETS if private and not self._reads_secrets else None
@@ -158,7 +173,7 @@ class NodeCache:
 
     def _is_due(self) -> bool:
         known = self._known
-        if known is None or known.users != versions(self._wanting()):
+        if known is None or known.users != self._demand.versions(self._wanting()):
             return True
         return known.busy or (not known.empty and time.monotonic() - known.at_s >= _CALM_LOOK_S)
 
@@ -181,10 +196,11 @@ class NodeCache:
         return NodesSeen(
             nodes=list(self._nodes.values()),
             daemon_sets=await items(DAEMON_SET, store.namespace, marks=_OURS, newest=True),
-            pods=await items(POD, store.namespace, marks=labels.MODEL),
+            pods=await items(POD, store.namespace, marks=_FETCHERS),
             volumes=volumes,
             claims=await items(CLAIM, None, marks=_OURS, newest=True),
             mounted=self._demand.mounted(places),
+            readers=self._demand.readers(places),
         )
 
     async def _hand_on(self, model: NodeModel, seen: NodesSeen) -> _Problems:
@@ -230,24 +246,25 @@ class NodeCache:
                 self._nodes[node] = await self._cluster.mark_node(node, label, value)
                 log.info("node_marked", extra={"node": node, "label": label, "value": value})
 
-    def _told(self, model: NodeModel, seen: NodesSeen, problems: _Problems) -> dict[ServiceKey, Prefetch]:
+    def _told(self, model: NodeModel, seen: NodesSeen, problems: _Problems) -> dict[_Use, Prefetch]:
         """How far the model is for each of its users."""
         fetching = [pod for pod in seen.pods_of(model.name).values() if not pod.ready][:_ASKED]
-        said = {uid: told for key in _keys(model) for uid, told in self._downloads.about(key, fetching).items()}
-        found = {namespace: progress(model, namespace, seen, said) for namespace in model.volumes}
-        for namespace, prefetch in found.items():
-            problem = problems.get(namespace) or problems.get(None)
+        uses = {_use(user): user for user in model.users}
+        said = {uid: told for use in uses for uid, told in self._downloads.about(use.key, fetching).items()}
+        found = {use: progress(model, user, seen, said) for use, user in uses.items()}
+        for use, prefetch in found.items():
+            problem = problems.get(use.key.namespace) or problems.get(None)
             if problem is not None and prefetch.stage is not Stage.CACHED:
-                found[namespace] = Prefetch(Stage.FAILING, problem)
-        return {key: found[key.namespace] for key in _keys(model)}
+                found[use] = Prefetch(Stage.FAILING, problem)
+        return found
 
     def _keep(self, known: _Known) -> None:
         """Look at the services for which something has changed."""
         before = {} if self._known is None else self._known.progress
         self._known = known
-        for key, found in known.progress.items():
-            if found != before.get(key):
-                self._look_again(key, 0)
+        for use, found in known.progress.items():
+            if found != before.get(use):
+                self._look_again(use.key, 0)
 
 
 def _store(settings: Settings) -> render.NodeStore | None:
@@ -255,5 +272,5 @@ def _store(settings: Settings) -> render.NodeStore | None:
     return None if flags is None else render.NodeStore(settings.lease_namespace, settings.fetch_image, *flags)
 
 
-def _keys(model: NodeModel) -> list[ServiceKey]:
-    return [ServiceKey(user.namespace, user.name) for user in model.users]
+def _use(service: InferenceService) -> _Use:
+    return _Use(ServiceKey(service.namespace, service.name), service.uid, render.node_model_name(service))

@@ -1,6 +1,7 @@
 """Which services want their model on nodes, and which claims their pods mount: from the watch cache."""
 
 from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 from pagefleet_api.model_source import CacheMode
 from pagefleet_api.service import InferenceService, InvalidService
@@ -11,29 +12,54 @@ from pagefleet_operator.facts.observed import Body
 from pagefleet_operator.plan.node_cache import ClaimKey
 
 
+class Version(NamedTuple):
+    """Of a service: when any of this changes, there is something to do."""
+
+    generation: int
+    name: str
+    decided: bool
+
+
 class NodeDemand:
     """What all services together want of nodes."""
 
     def __init__(self, cache: WatchCache) -> None:
         self._cache = cache
         self._users: dict[str, InferenceService] = {}
-        self._held_back: set[ServiceKey] = set()
+        self._held_back: dict[ServiceKey, bool] = {}
 
     def hold_back(self, key: ServiceKey, held_back: bool) -> None:
         """No pod will be made of this service, so it wants nothing; or, with False, it does again."""
-        (self._held_back.add if held_back else self._held_back.discard)(key)
+        self._held_back[key] = held_back
+
+    def decided(self, service: InferenceService) -> bool:
+        """Whether a pass has said yet that pods of this service are made."""
+        return self._held_back.get(ServiceKey(service.namespace, service.name)) is False
+
+    def versions(self, services: Iterable[InferenceService]) -> dict[str, Version]:
+        """Of services, by uid."""
+        return {user.uid: Version(user.generation, user.name, self.decided(user)) for user in services}
 
     def services(self) -> list[InferenceService]:
-        """Those that want their model on nodes; one that cannot be read any more goes on as it was."""
+        """Those that want their model on nodes, or may; one that cannot be read any more goes on as it was."""
         living = self._living()
-        self._held_back.intersection_update(living)
-        wanting = (self._parsed(body) for key, body in living.items() if key not in self._held_back)
+        self._held_back = {key: held_back for key, held_back in self._held_back.items() if key in living}
+        wanting = (self._parsed(body) for key, body in living.items() if not self._held_back.get(key, False))
         self._users = {service.uid: service for service in wanting if service is not None}
         return list(self._users.values())
 
     def mounted(self, namespaces: Collection[str]) -> frozenset[ClaimKey]:
         """Claims of these namespaces that engine pods have, or will have."""
         return frozenset(ClaimKey(place, name) for place in namespaces for name in self._claims(place))
+
+    def readers(self, namespaces: Collection[str]) -> dict[ClaimKey, frozenset[str]]:
+        """Nodes of these namespaces' engine pods, by the claims that they have."""
+        found: dict[ClaimKey, set[str]] = {}
+        for place in namespaces:
+            for pod in self._cache.engine_pods(place):
+                for name in pod.claims if pod.node is not None else ():
+                    found.setdefault(ClaimKey(place, name), set()).add(str(pod.node))
+        return {key: frozenset(nodes) for key, nodes in found.items()}
 
     def _claims(self, namespace: str) -> set[str]:
         latest = (claims_of(render.template_of(body).get("spec") or {}) for body in self._cache.workloads(namespace))
@@ -61,8 +87,3 @@ class NodeDemand:
 def on_nodes(service: InferenceService) -> bool:
     """Whether a service wants its model on nodes."""
     return service.spec.model.cache.mode is CacheMode.NODE
-
-
-def versions(services: Iterable[InferenceService]) -> dict[str, tuple[int, str]]:
-    """Generation and name by uid: when any of these changes, there is something to do."""
-    return {user.uid: (user.generation, user.name) for user in services}

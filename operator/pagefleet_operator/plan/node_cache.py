@@ -48,7 +48,8 @@ class NodeModel:
 class NodesSeen:
     """What there is: all nodes; DaemonSets and their pods, volumes and claims of ours.
 
-    mounted: claims that the templates of living services mount, whatever their specs want by now.
+    mounted: claims that the templates of living services mount, whatever their specs want by now. readers: nodes of
+    the pods that have a claim.
     """
 
     nodes: Sequence[Body] = ()
@@ -57,6 +58,7 @@ class NodesSeen:
     volumes: Sequence[Body] = ()
     claims: Sequence[Body] = ()
     mounted: Collection[ClaimKey] = field(default=frozenset())
+    readers: Mapping[ClaimKey, Collection[str]] = field(default_factory=dict)
 
     def daemon_set(self, name: str) -> Body | None:
         """That of a model."""
@@ -132,24 +134,23 @@ def leftovers(wanted: Collection[str], seen: NodesSeen) -> dict[str, list[Step]]
 
 
 def progress(
-    model: NodeModel, namespace: str, seen: NodesSeen, told: Mapping[str, DownloadProgress] = NOTHING_TOLD
+    model: NodeModel, user: InferenceService, seen: NodesSeen, told: Mapping[str, DownloadProgress] = NOTHING_TOLD
 ) -> Prefetch:
-    """How far the model is for the pods of one namespace. told: what pods said lately of their downloads, by uid."""
-    volume, claim = model.volumes[namespace], model.claims[namespace]
+    """How far the model is on nodes for one user's pods. told: what pods said lately of their downloads, by uid."""
+    volume, claim = model.volumes[user.namespace], seen.claim(_key(model.claims[user.namespace]))
     live = seen.volume(volume["metadata"]["name"])
-    if live is not None and _path(live) != _path(volume):
-        words = (
-            f"PersistentVolume {live['metadata']['name']} is at {_path(live)} and the chart's nodeCache.path says "
-            f"{_path(volume)}: set that back, or delete the services with this model and make them again"
-        )
-        return Prefetch(Stage.FAILING, words)
-    wanted, pods = places(model, seen), seen.pods_of(model.name)
+    if (hindered := _hindered(volume, live, claim)) is not None:
+        return hindered
+    nodes = [node for node in seen.nodes if may_hold(node, user)]
+    wanted = [node["metadata"]["name"] for node in nodes]
     if not wanted:
         words = f"none of {len(seen.nodes)} nodes may hold it: none has what the pods' podTemplate and GPUs ask for"
         return Prefetch(Stage.FETCHING, words)
-    there = [node["metadata"]["name"] for node in seen.nodes if _value(node, model.name) == labels.NODE_MODEL_READY]
+    there = [node["metadata"]["name"] for node in nodes if _value(node, model.name) == labels.NODE_MODEL_READY]
+    held = seen.pods_of(model.name)
+    pods = {node: held[node] for node in wanted if node in held}
     trouble = _trouble(model, {node: pod for node, pod in pods.items() if node not in there})
-    if there and live is not None and seen.claim(_key(claim)) is not None:
+    if there and live is not None and claim is not None:
         return Prefetch(Stage.CACHED, "; ".join(filter(None, (f"it is on {_names(there)} of {len(wanted)}", trouble))))
     if trouble:
         return Prefetch(Stage.FAILING, trouble)
@@ -161,6 +162,19 @@ def progress(
     first = max(known, key=lambda node: known[node].bytes, default=None)
     far = f"{_look(model)} tells how far" if first is None else f"furthest is {first}: {how_far(known[first])}"
     return Prefetch(Stage.FETCHING, f"{_where(model)} fetches it on {_names(under_way)}; {far}")
+
+
+def _hindered(volume: Body, live: Body | None, claim: Body | None) -> Prefetch | None:
+    """What keeps pods from mounting it, however far the model is."""
+    if live is not None and _path(live) != _path(volume):
+        words = (
+            f"PersistentVolume {live['metadata']['name']} is at {_path(live)} and the chart's nodeCache.path says "
+            f"{_path(volume)}: set that back, or delete the services with this model and make them again"
+        )
+        return Prefetch(Stage.FAILING, words)
+    key, going = _claim_key(volume), any(body is not None and _is_going(body) for body in (claim, live))
+    words = f"its claim {key.name} is on its way out, and made anew once no pod of {key.namespace} mounts it"
+    return Prefetch(Stage.FETCHING, words) if going else None
 
 
 def _namespace_steps(volume: Body, claim: Body, seen: NodesSeen) -> Iterator[Step]:
@@ -182,7 +196,10 @@ def _namespace_steps(volume: Body, claim: Body, seen: NodesSeen) -> Iterator[Ste
 
 
 def _label_steps(model: NodeModel, seen: NodesSeen) -> Iterator[Mark]:
-    wanted, ready = places(model, seen), {node for node, pod in seen.pods_of(model.name).items() if pod.ready}
+    """Where pods read the model it stays held, whether or not new ones may go there."""
+    keys = [_claim_key(volume) for volume in _volumes_of(model.name, seen)]
+    wanted = {*places(model, seen), *(node for key in keys for node in seen.readers.get(key, ()))}
+    ready = {node for node, pod in seen.pods_of(model.name).items() if pod.ready}
     for node in seen.nodes:
         name = node["metadata"]["name"]
         value = labels.NODE_MODEL_READY if name in ready else labels.NODE_MODEL_WANTED

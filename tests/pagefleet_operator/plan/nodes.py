@@ -38,8 +38,9 @@ def pod(
     state: dict[str, Any] = {"state": {"running": {}}, "started": ready}
     if failure is not None:
         state = {"state": {"terminated": {"exitCode": 8, "message": failure}}, "restartCount": 1}
+    marks = (model or model_of()).daemon_set["spec"]["template"]["metadata"]["labels"]
     return {
-        "metadata": {"name": f"p-{place}", "uid": f"p-{place}", "labels": {labels.MODEL: model_of().name}},
+        "metadata": {"name": f"p-{place}", "uid": f"p-{place}", "labels": dict(marks)},
         "spec": {"nodeName": place},
         "status": {
             "conditions": [

@@ -20,7 +20,7 @@ from pagefleet_operator.plan.node_cache import (
     steps_for,
     unsettled,
 )
-from pagefleet_operator.plan.prefetch import Stage
+from pagefleet_operator.plan.prefetch import Prefetch, Stage
 from tests.pagefleet_operator.plan.nodes import going, made, model_of, node, pod, user
 
 MODEL = model_of()
@@ -81,6 +81,15 @@ def test_a_node_says_ready_for_as_long_as_its_pod_is() -> None:
 def test_a_node_that_no_pod_may_go_to_any_more_is_let_go() -> None:
     placed = model_of(user(podTemplate={"spec": {"nodeSelector": {"kubernetes.io/hostname": "a"}}}))
     assert Mark("b", LABEL, None) in steps_for(placed, SETTLED)
+
+
+def test_a_node_on_which_pods_read_the_model_keeps_it_whether_or_not_new_ones_may_go_there() -> None:
+    placed = model_of(user(podTemplate={"spec": {"nodeSelector": {"kubernetes.io/hostname": "a"}}}))
+    read = replace(SETTLED, readers={KEY: {"b"}})
+    assert steps_for(placed, read) == []
+    assert steps_for(placed, replace(read, pods=[pod("a", ready=True)])) == [Mark("b", LABEL, WANTED)]
+    other = ClaimKey("n", "of another model")
+    assert Mark("b", LABEL, None) in steps_for(placed, replace(SETTLED, readers={other: {"b"}}))
 
 
 def test_another_image_or_place_of_the_download_changes_the_daemon_set() -> None:
@@ -154,15 +163,39 @@ def test_other_labels_of_nodes_are_nobodys_model() -> None:
 
 
 def test_a_model_is_there_once_one_node_has_it_and_pods_can_mount_it() -> None:
-    found = progress(MODEL, "n", SETTLED)
+    found = progress(MODEL, user(), SETTLED)
     assert (found.stage, found.message) == (Stage.CACHED, "it is on a, b of 2")
-    assert progress(MODEL, "n", replace(SETTLED, claims=[])).stage is Stage.FETCHING
-    assert progress(MODEL, "n", replace(SETTLED, volumes=[])).stage is Stage.FETCHING
+    assert progress(MODEL, user(), replace(SETTLED, claims=[])).stage is Stage.FETCHING
+    assert progress(MODEL, user(), replace(SETTLED, volumes=[])).stage is Stage.FETCHING
+
+
+def test_a_model_is_there_for_those_whose_pods_may_go_where_it_is() -> None:
+    first, second = (
+        user(name, podTemplate={"spec": {"nodeSelector": {"kubernetes.io/hostname": place}}})
+        for name, place in (("s", "a"), ("t", "b"))
+    )
+    both = model_of(first, second)
+    seen = replace(SETTLED, nodes=[node("a", READY), node("b", WANTED)], pods=[pod("a", ready=True), pod("b")])
+    assert progress(both, first, seen) == Prefetch(Stage.CACHED, "it is on a of 1")
+    late = progress(both, second, seen)
+    assert late.stage is Stage.FETCHING and "fetches it on b; " in late.message
+    failing = replace(seen, pods=[pod("a", ready=True), pod("b", failure="no space")])
+    assert progress(both, first, failing).message == "it is on a of 1"
+    assert progress(both, second, failing).stage is Stage.FAILING
+
+
+@pytest.mark.parametrize(
+    "seen", [replace(SETTLED, claims=[going(made(CLAIM))]), replace(SETTLED, volumes=[going(made(VOLUME))])]
+)
+def test_what_is_on_its_way_out_cannot_be_mounted_any_more(seen: NodesSeen) -> None:
+    found = progress(MODEL, user(), seen)
+    assert found.stage is Stage.FETCHING
+    assert found.message == f"its claim {KEY.name} is on its way out, and made anew once no pod of n mounts it"
 
 
 def test_the_node_that_cannot_get_it_is_named_while_others_have_it() -> None:
     seen = replace(SETTLED, nodes=[node("a", READY), node("b", WANTED)], pods=[pod("b", failure="no space")])
-    found = progress(MODEL, "n", seen)
+    found = progress(MODEL, user(), seen)
     assert found.stage is Stage.CACHED
     assert found.message.startswith(f"it is on a of 2; DaemonSet system/{MODEL.name} on b: ")
     assert found.message.endswith("no space")
@@ -170,7 +203,7 @@ def test_the_node_that_cannot_get_it_is_named_while_others_have_it() -> None:
 
 def test_a_download_that_fails_everywhere_is_told_with_its_words() -> None:
     seen = replace(SETTLED, nodes=[node("a", WANTED)], pods=[pod("a", failure="HTTP 401")])
-    found = progress(MODEL, "n", seen)
+    found = progress(MODEL, user(), seen)
     assert found.stage is Stage.FAILING
     assert "HTTP 401" in found.message
 
@@ -180,27 +213,27 @@ def test_how_far_the_furthest_node_is() -> None:
     seen = replace(SETTLED, nodes=nodes, pods=[pod("a"), pod("b")])
     words = f"DaemonSet system/{MODEL.name} fetches it on a, b; "
     look = f"kubectl logs -n system -l pagefleet.io/model={MODEL.name} --prefix tells how far"
-    assert progress(MODEL, "n", seen).message == words + look
+    assert progress(MODEL, user(), seen).message == words + look
     told = {f"p-{place}": DownloadProgress(bytes=count, total_bytes=100) for place, count in (("a", 10), ("b", 30))}
-    found = progress(MODEL, "n", seen, told)
+    found = progress(MODEL, user(), seen, told)
     assert (found.stage, found.message) == (Stage.FETCHING, f"{words}furthest is b: 30 of 100 bytes (30 %)")
 
 
 def test_a_daemon_set_without_pods_is_to_be_looked_at() -> None:
     many = [node(name, WANTED) for name in "abcdef"]
-    found = progress(MODEL, "n", replace(SETTLED, nodes=many, pods=[]))
+    found = progress(MODEL, user(), replace(SETTLED, nodes=many, pods=[]))
     assert found.stage is Stage.FETCHING
     assert f"is to fetch it on 6 nodes; kubectl describe daemonset -n system {MODEL.name}" in found.message
 
 
 def test_a_place_that_no_node_has_is_named() -> None:
     placed = model_of(user(podTemplate={"spec": {"nodeSelector": {"zone": "z"}}}))
-    assert "none of 2 nodes may hold it" in progress(placed, "n", SETTLED).message
+    assert "none of 2 nodes may hold it" in progress(placed, placed.users[0], SETTLED).message
 
 
 def test_a_folder_that_the_chart_moved_is_told_with_the_way_out() -> None:
     moved = made({**VOLUME, "spec": {**VOLUME["spec"], "local": {"path": "/old/place"}}})
-    found = progress(MODEL, "n", replace(SETTLED, volumes=[moved]))
+    found = progress(MODEL, user(), replace(SETTLED, volumes=[moved]))
     assert found.stage is Stage.FAILING
     assert "is at /old/place and the chart's nodeCache.path says /var/lib/models/" in found.message
 

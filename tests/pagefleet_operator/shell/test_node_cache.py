@@ -38,7 +38,8 @@ class Server:
 
     async def items(self, kind: Kind, namespace: str | None, *, marks: str = "", newest: bool = False) -> list[Any]:
         self._ask(f"list {kind.name}")
-        return [body for (of, place, _), body in self.objects.items() if of == kind.name and namespace in (None, place)]
+        found = [body for (of, at, _), body in self.objects.items() if of == kind.name and namespace in (None, at)]
+        return [body for body in found if _has(body["metadata"].get("labels") or {}, marks)]
 
     async def read(self, kind: Kind, namespace: str | None, name: str) -> Any:
         self._ask(f"read {kind.name} {namespace}")
@@ -65,6 +66,11 @@ class Server:
         return self.objects["Node", None, name]
 
 
+def _has(found: Mapping[str, str], marks: str) -> bool:
+    wanted = [mark.partition("=") for mark in marks.split(",") if mark]
+    return all(name in found and (not sign or found[name] == value) for name, sign, value in wanted)
+
+
 class Nothing:
     """No download tells anything."""
 
@@ -87,16 +93,28 @@ class Rig:
         )
         self.version = 1
 
-    def service(self, name: str = "s", namespace: str = "n", *, going: bool = False, **model: Any) -> None:
+    def service(
+        self, name: str = "s", namespace: str = "n", *, going: bool = False, decided: bool = True, **model: Any
+    ) -> None:
+        """decided: a pass has said that its pods are to be made."""
         self.version += 1
         meta = {"namespace": namespace, "name": name, "uid": f"{namespace}/{name}", "generation": self.version}
         meta |= {"resourceVersion": str(self.version)}
+        if decided:
+            self.nodes._demand.hold_back(ServiceKey(namespace, name), False)
         meta |= {"deletionTimestamp": "2026-01-01T00:00:00Z"} if going else {}
         spec = {"model": {**MODEL, **model}, "engine": ENGINE}
         self.cache.put(labels.KIND, {"kind": labels.KIND, "metadata": meta, "spec": spec})
 
     def secret(self, **data: str) -> None:
         self.server.objects["Secret", "n", "t"] = {"metadata": {"name": "t"}, "data": data}
+
+    def reader(self, place: str | None, claim: str) -> None:
+        """An engine's pod on a node, or on none yet."""
+        meta = {"namespace": "n", "name": f"e-{place}", "uid": f"e-{place}", "resourceVersion": "1"}
+        volume = {"name": "models", "persistentVolumeClaim": {"claimName": claim}}
+        spec = {"nodeName": place, "volumes": [volume]} if place is not None else {"volumes": [volume]}
+        self.cache.put("Pod", {"metadata": meta, "spec": spec, "status": {}})
 
     async def turn(self) -> list[str]:
         """What a turn writes."""
@@ -145,6 +163,63 @@ async def test_a_model_comes_to_its_nodes_and_leaves_them() -> None:
         ["a None", "b None", "delete DaemonSet"],
         [],
     ]
+
+
+async def test_another_model_is_not_there_because_the_former_one_was() -> None:
+    rig = Rig()
+    rig.service()
+    await rig.turn()
+    await rig.turn()
+    rig.server.objects["Pod", "system", "p-a"] = pod("a", ready=True)
+    await rig.turn()
+    assert rig.lack() is None
+    assert rig.lack(replicas=3) is None, "the same model"
+    assert "within seconds" in rig.told(model={"revision": "v2"})
+    assert "within seconds" in rig.told(secret="t")
+    anew = user().model_copy(update={"uid": "of a service made anew"})
+    lack = rig.nodes.plan(anew, None, held_back=False).lack
+    assert lack is not None and "within seconds" in lack.ready.message
+
+
+async def test_a_service_that_no_pass_has_looked_at_yet_begins_no_download_and_ends_none() -> None:
+    rig = Rig()
+    rig.service(decided=False)
+    await rig.nodes.known(user())
+    assert rig.server.calls == [] and not rig.nodes._is_due()
+    rig.nodes.plan(user(), None, held_back=False)
+    assert rig.nodes._is_due()
+    assert await rig.turn() == FIRST
+    restarted = Rig()
+    restarted.server = restarted.nodes._cluster = rig.server  # type: ignore[assignment]
+    restarted.service(decided=False)
+    assert await restarted.turn() == ["apply PersistentVolumeClaim"]
+    restarted.nodes.plan(user(), None, held_back=True)
+    assert await restarted.turn() == ["delete PersistentVolumeClaim"]
+
+
+async def test_pods_of_downloads_onto_claims_are_none_of_the_node_caches() -> None:
+    rig = Rig()
+    done = pod("a")
+    done["metadata"]["labels"] = {labels.NAME: "pagefleet-fetch", labels.MODEL: "other"}
+    rig.server.objects["Pod", "system", "done"] = done
+    await rig.turn()
+    assert not rig.nodes._is_due()
+
+
+async def test_a_node_whose_pods_read_the_model_keeps_it() -> None:
+    rig = Rig()
+    rig.service()
+    for _ in range(2):
+        await rig.turn()
+    (claim,) = (name for kind, _, name in rig.server.objects if kind == "PersistentVolumeClaim")
+    rig.reader("b", claim)
+    rig.reader(None, claim)
+    rig.server.objects["Node", None, "b"]["spec"]["taints"] = [{"key": "gpu", "effect": "NoSchedule"}]
+    rig.nodes._nodes_s = None
+    assert await rig.turn() == []
+    for uid in rig.cache.uids("Pod"):
+        rig.cache.drop("Pod", uid)
+    assert await rig.turn() == ["b None"]
 
 
 async def test_what_is_known_is_not_looked_up_again_and_others_need_no_look() -> None:
