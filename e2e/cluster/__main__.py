@@ -77,9 +77,9 @@ def up(box: Box, nodes: int) -> None:
     box.up(nodes)
     seconds = time.monotonic() - started_s
     print(f"ready in {seconds:.1f} s: export KUBECONFIG={box.kubeconfig}")
-    print("then `kubectl get nodes`, or `python -m e2e.cluster kubectl get nodes`")
+    print("then `kubectl get nodes`, or `.venv/bin/python -m e2e.cluster kubectl get nodes`")
     if nodes and not images.complete(images.built(box.folders.root.parent)):
-        print("some images are not built: `python -m e2e.cluster images`, then `load`")
+        print("some images are not built: `.venv/bin/python -m e2e.cluster images`, then `load`")
 
 
 def status(box: Box) -> int:

@@ -64,7 +64,7 @@ def cached_binaries() -> Path:
     """The folder of the built binaries; BoxError while there is none."""
     folder = _binaries_folder()
     if not folder.is_dir():
-        raise BoxError("the cluster's binaries are not built: run `python -m e2e.cluster prepare`")
+        raise BoxError("the cluster's binaries are not built: run `make demo`, or `make cluster`")
     return folder
 
 
