@@ -118,11 +118,14 @@ class Leadership:
             await asyncio.sleep(self._settings.timings.lease_renew_s)
 
     async def release(self) -> None:
-        """Let another replica act at once; called when everything that writes has stopped."""
-        was_ours = self.holds()
+        """Let another replica act at once; called when everything that writes has stopped.
+
+        That may have taken longer than the latest renewal lasts. The Lease is given up all the same while it is as we
+        left it: its resource version makes sure of that.
+        """
         self._renewed_s = None
         self._tell()
-        if was_ours and self._live is not None:
+        if self.holder() == self._settings.identity:
             await self._guarded(self._write(holder=None))
 
     async def step(self) -> None:

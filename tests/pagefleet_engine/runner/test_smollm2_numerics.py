@@ -9,8 +9,6 @@ from tests.pagefleet_engine.runner import references, step_driver
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 ANSWER_TOKENS = 64
-ALONE = (0, 8, 12)
-"""Of a sequence alone: prompts of one whole block, of two and of four in part. The batches have all of them."""
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +51,7 @@ def test_greedy_answers_with_chunked_prompts_joining_running_ones_are_those_of_t
         references.assert_greedy(references.smollm2_reference(), prompt, sequence.answer[:ANSWER_TOKENS])
 
 
-@pytest.mark.parametrize("index", ALONE)
+@pytest.mark.parametrize("index", range(len(references.QUESTIONS)))
 def test_greedy_answer_of_one_sequence_alone_is_that_of_transformers(index: int) -> None:
     runner, prompt = references.smollm2_runner(), references.prompts()[index]
     [alone] = step_driver.sequences([prompt], runner.num_blocks, ANSWER_TOKENS, shuffle_seed=index)

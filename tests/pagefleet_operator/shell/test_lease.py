@@ -225,6 +225,31 @@ async def test_a_release_lets_the_next_one_lead_at_once(clock: Clock) -> None:
     assert second.holds()
 
 
+async def test_an_end_that_took_longer_than_a_renewal_lasts_releases_all_the_same(clock: Clock) -> None:
+    store = Store()
+    first, second = _replica(store, "a"), _replica(store, "b")
+    await first.step()
+    await second.step()
+    clock.now_s += Timings().lease_renew_deadline_s + 1
+    assert not first.holds()
+    await first.release()
+    await second.step()
+    assert second.holds()
+
+
+async def test_what_another_one_has_taken_meanwhile_is_not_released(clock: Clock) -> None:
+    store = Store()
+    first, second = _replica(store, "a"), _replica(store, "b")
+    await first.step()
+    await second.step()
+    clock.now_s += Timings().lease_duration_s + 1
+    await second.step()
+    await first.release()
+    assert store.lease is not None
+    assert store.lease["spec"]["holderIdentity"] == "b"
+    assert second.holds()
+
+
 class Behind(Store):
     """What a replica sees that reads before another one writes and writes after it."""
 
