@@ -140,16 +140,21 @@ def test_a_worker_that_restarts_takes_its_group_along_and_no_other(
     assert all(uids(fleet)[name] == before[name] for name in kept)
 
 
-def test_a_roll_out_reaches_every_pod_and_somebody_serves_all_the_while(
-    api: Api, namespace: str, start: Start, fleet: Fleet
-) -> None:
-    begin(api, namespace, start, fleet)
+def roll(api: Api, namespace: str, fleet: Fleet) -> None:
+    """Change the template, and wait until two groups of other pods are there; somebody serves all the while."""
     before = set(uids(fleet).values())
     api.merge("inferenceservices", namespace, "s", {"spec": {"engine": {"maxNumSeqs": 9}}})
     watched(
         lambda: settled(api, namespace, "2/2") and not before & set(uids(fleet).values()),
         api, namespace, "the roll-out ends",
     )  # fmt: skip
+
+
+def test_a_roll_out_reaches_every_pod_and_somebody_serves_all_the_while(
+    api: Api, namespace: str, start: Start, fleet: Fleet
+) -> None:
+    begin(api, namespace, start, fleet)
+    roll(api, namespace, fleet)
     pods = fleet.pods()
     assert len(pods) == 4
     assert len({pod["metadata"]["annotations"][labels.TEMPLATE] for pod in pods}) == 1
@@ -163,12 +168,7 @@ def test_without_room_for_another_group_they_are_rolled_one_after_the_other(
 ) -> None:
     fleet.room = 4
     begin(api, namespace, start, fleet)
-    before = set(uids(fleet).values())
-    api.merge("inferenceservices", namespace, "s", {"spec": {"engine": {"maxNumSeqs": 9}}})
-    watched(
-        lambda: settled(api, namespace, "2/2") and not before & set(uids(fleet).values()),
-        api, namespace, "the roll-out ends",
-    )  # fmt: skip
+    roll(api, namespace, fleet)
 
 
 def test_a_share_of_few_groups_that_comes_to_none_is_taken_as_one(

@@ -20,7 +20,8 @@ from pagefleet_operator.apiserver.cache import WatchCache
 from pagefleet_operator.apiserver.watch import Watch
 from pagefleet_operator.kinds import WATCHED, Kind
 from pagefleet_operator.settings import Settings, Timings
-from tests.pagefleet_operator.shell.test_watch import Keys, Lister
+from tests.pagefleet_operator.shell.keys import Keys
+from tests.pagefleet_operator.shell.test_watch import Lister
 
 
 async def test_the_token_file_is_read_again_after_its_rotation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

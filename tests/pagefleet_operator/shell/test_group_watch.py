@@ -16,6 +16,7 @@ from pagefleet_operator.apiserver.group_watch import GroupWatch
 from pagefleet_operator.kinds import GROUP_SET, Kind
 from pagefleet_operator.reconciling.grouping import Grouping
 from pagefleet_operator.supplies import Stays
+from tests.pagefleet_operator.shell.keys import Keys
 
 KEY = ServiceKey("n", "s")
 
@@ -42,20 +43,6 @@ class Lister:
         self.read_names.append(name)
         found = self.answer if isinstance(self.answer, list) else ()
         return next((body for body in found if body["metadata"]["name"] == name), None)
-
-
-class Keys:
-    """Services to look at: at once, or with a failure's patience."""
-
-    def __init__(self) -> None:
-        self.added: list[ServiceKey] = []
-        self.nudged: list[ServiceKey] = []
-
-    def add(self, key: ServiceKey) -> None:
-        self.added.append(key)
-
-    def nudge(self, key: ServiceKey) -> None:
-        self.nudged.append(key)
 
 
 def asking(name: str = "s", namespace: str = "n", pipeline: int = 2) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pagefleet_operator.apiserver.cache import ServiceKey, WatchCache
 from pagefleet_operator.apiserver.watch import CappedBackoff, Watch, kopf_settings
 from pagefleet_operator.kinds import WATCHED, Kind
 from pagefleet_operator.settings import Settings, Timings
+from tests.pagefleet_operator.shell.keys import Keys
 
 
 class Lister:
@@ -31,20 +32,6 @@ class Lister:
         if namespace in self.refused:
             raise cluster.Refused("forbidden")
         return set(self.live[kind.name])
-
-
-class Keys:
-    """What the watch asks to look at: at once, or with the patience of a failure's delay."""
-
-    def __init__(self) -> None:
-        self.added: list[ServiceKey] = []
-        self.nudged: list[ServiceKey] = []
-
-    def add(self, key: ServiceKey) -> None:
-        self.added.append(key)
-
-    def nudge(self, key: ServiceKey) -> None:
-        self.nudged.append(key)
 
 
 def _body(uid: str, name: str = "s", *, namespace: str = "n", version: int = 1, generation: int = 1) -> dict[str, Any]:
