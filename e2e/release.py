@@ -11,6 +11,7 @@ from e2e.diagnosis import SYSTEM_NAMESPACE
 from e2e.kubectl import Kubectl
 from e2e.progress import Say, run_tool
 from e2e.sites import CHECKOUT, ImageNames, Site
+from pagefleet_api import labels
 
 CHART = CHECKOUT / "charts" / "pagefleet"
 
@@ -96,10 +97,19 @@ def _quietly(_line: str) -> None:
 def uninstall(site: Site, say: Say) -> None:
     """Take the release away and, with the CRD that the chart keeps, every InferenceService.
 
+    The services go first, each after its pods: once their kind is gone the garbage collector finds no owner to ask
+    about, and what they owned may stay for long.
+
     Raises:
         ToolFailed: Helm or kubectl fails.
     """
     kubectl, crd = site.kubectl, CHECKOUT / "crds" / "inferenceservices.yaml"
+    if kubectl.run("get", "--ignore-not-found", "-o", "name", "-f", str(crd)).strip():
+        services = ("inferenceservices.pagefleet.io", "--all", "--all-namespaces")
+        everywhere = kubectl.within("")
+        run_tool(everywhere.command("delete", *services), say, kubectl.environment)
+        pods = ("pods", f"--selector={labels.MANAGED_BY}={labels.FIELD_MANAGER}", "--all-namespaces")
+        run_tool(everywhere.command("wait", "--for=delete", *pods, "--timeout=180s"), say, kubectl.environment)
     run_tool(kubectl.command("delete", "--ignore-not-found", "-f", str(crd)), say, kubectl.environment)
     remove(site, MAIN)
     namespace = kubectl.command("delete", "namespace", SYSTEM_NAMESPACE, "--ignore-not-found")
