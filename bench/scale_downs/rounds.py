@@ -20,7 +20,7 @@ from pagefleet_api import labels
 from pagefleet_api.metrics import NAMESPACE, SERVICE
 from pagefleet_api.metrics import Operator as Metrics
 
-_UP_S, _OPEN_S, _DOWN_S = 300.0, 60.0, 300.0
+_UP_S, _OPEN_S, _DOWN_S = 300.0, 300.0, 300.0
 
 
 class Drains(NamedTuple):
