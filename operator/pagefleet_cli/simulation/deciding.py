@@ -68,7 +68,7 @@ class Decider:
     def _seen(self, pod: SimulatedPod, now_s: float) -> PodLoad:
         name = f"pod-{pod.number}"
         if not pod.ready:
-            return PodLoad(name, ready=False, started=False)
+            return PodLoad(name, ready=False, may_hold=False)
         return PodLoad(name, True, True, pod.load(now_s), 0.0, ttft=self._histogram(pod.number))
 
     def _histogram(self, pod: int) -> Histogram | None:

@@ -84,7 +84,7 @@ def read(fleet: Fleet, policy: Policy) -> Readings:
     readings = [
         _SILENT if load is None else _reading(load, policy)
         for pod, load in fresh
-        if load is not None or pod.started or pod.ready
+        if load is not None or pod.may_hold or pod.ready
     ]
     ages = [pod.age_s for pod, load in fresh if load is not None and pod.age_s is not None]
     return Readings(

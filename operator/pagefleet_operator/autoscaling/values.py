@@ -18,8 +18,8 @@ class PodLoad(NamedTuple):
 
     name: str
     ready: bool
-    started: bool
-    """False: its container never ran, so it holds no request for sure."""
+    may_hold: bool
+    """False: its container never ran, or it crashed a while ago, so it holds no request for sure."""
     load: Load | None = None
     """The latest good answer, however old; None when there never was one."""
     age_s: float | None = None
@@ -31,6 +31,8 @@ class PodLoad(NamedTuple):
 
 PLACING = timedelta(seconds=10)
 """So long the scheduler may take to place a pod before the cluster counts as full."""
+COMING_BACK = timedelta(minutes=5)
+"""So long after a crash the requests that a pod held may come again, from clients that retry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,12 +255,17 @@ def _placed(pod: Pod, now: Now) -> bool:
     return since is None or now.wall - since < PLACING
 
 
+def _may_hold(pod: Pod, now: Now) -> bool:
+    since = pod.crashed_since
+    return pod.started and (since is None or now.wall - since <= COMING_BACK)
+
+
 def _pod_load(pod: Pod, observed: Observed, now: Now) -> PodLoad:
     sample, measured = observed.sample(pod), observed.measured(pod)
     return PodLoad(
         name=pod.name,
         ready=pod.ready,
-        started=pod.started,
+        may_hold=_may_hold(pod, now),
         load=None if sample is None else sample.load,
         age_s=None if sample is None else sample.age_s(now),
         placed=all(_placed(each, now) for each in observed.replica(pod)),

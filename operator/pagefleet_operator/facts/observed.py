@@ -27,7 +27,7 @@ from pagefleet_operator.facts.mounts import Claims, claims_of
 from pagefleet_operator.facts.places import is_foreign, place_of
 from pagefleet_operator.facts.problems import Body as Body
 from pagefleet_operator.facts.problems import PodProblem as PodProblem
-from pagefleet_operator.facts.problems import condition_of, creating_since, pod_problem
+from pagefleet_operator.facts.problems import condition_of, crashed_since, creating_since, pod_problem
 from pagefleet_operator.facts.problems import parse_time as parse_time
 from pagefleet_operator.facts.starts import Start
 
@@ -93,6 +93,8 @@ class Pod:
     ip: str | None = None
     created: datetime | None = None
     ready: bool = False
+    crashed_since: datetime | None = None
+    """Not ready since then, with an engine that ended after it or began anew: what it held is gone."""
     serving: bool = True
     """The Service's label is "true": the pod may get requests as soon as it is ready."""
     drain_started: datetime | None = None
@@ -164,6 +166,7 @@ class Pod:
             ip=status.get("podIP"),
             created=parse_time(meta.get("creationTimestamp")),
             ready=ready,
+            crashed_since=crashed_since(status, container),
             serving=pod_labels.get(labels.SERVING) == labels.SERVING_TRUE,
             drain_started=parse_time(notes.get(labels.DRAIN_STARTED)),
             terminating=meta.get("deletionTimestamp") is not None,

@@ -71,6 +71,17 @@ def condition_of(status: Body, kind: str) -> Body | None:
     return None
 
 
+def crashed_since(status: Body, container: Body) -> datetime | None:
+    """Since when a pod is not ready whose engine crashed; None while it is ready, or runs the engine that was."""
+    condition = condition_of(status, "Ready") or {}
+    since = parse_time(condition.get("lastTransitionTime"))
+    if condition.get("status") != "False" or since is None or not container.get("restartCount"):
+        return None
+    running = (container.get("state") or {}).get("running")
+    began = since if running is None else parse_time(running.get("startedAt"))
+    return since if began is not None and began >= since else None
+
+
 def pod_problem(spec: Body, status: Body, container: Body) -> PodProblem:
     """Why a pod that is not ready is not: `container` is its engine's status, empty before there is one."""
     if status.get("phase") == "Failed" and status.get("reason"):

@@ -151,6 +151,8 @@ class Fleet:
         self.start_delay_s = start_delay_s
         self.room: int | None = None
         """Pods that find a place; the scheduler has looked in vain for others since long ago."""
+        self.crashing = False
+        """Engines of new pods have crashed since long ago, again and again, and never served."""
         self.node: str | None = None
         """That pods are bound to. Nobody plays its kubelet when they are deleted, so this is for pods that stay."""
         self._api, self._namespace, self._max_num_seqs = api, namespace, max_num_seqs
@@ -220,6 +222,9 @@ class Fleet:
         born_s = self._born.setdefault(name, time.monotonic())
         if name not in self.engines and time.monotonic() - born_s < self.start_delay_s:
             return
+        if name not in self.engines and self.crashing:
+            self._crash(name, pod)
+            return
         if name not in self.engines and self.room is not None and len(self.engines) >= self.room:
             self._turn_away(name, pod)
             return
@@ -239,6 +244,22 @@ class Fleet:
             scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": NO_ROOM}
             scheduled["lastTransitionTime"] = "2026-01-01T00:00:00Z"
             self._api.merge("pods", self._namespace, name, {"status": {"conditions": [scheduled]}}, "status")
+
+    def _crash(self, name: str, pod: Json) -> None:
+        if not pod.get("status", {}).get("conditions"):
+            long_ago = "2026-01-01T00:00:00Z"
+            container = {"name": labels.CONTAINER, "image": "fake", "imageID": "fake", "ready": False, "started": False}
+            waits = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}}
+            ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": "no such model"}}
+            status = {
+                "phase": "Running",
+                "conditions": [
+                    {"type": "PodScheduled", "status": "True", "lastTransitionTime": long_ago},
+                    {"type": "Ready", "status": "False", "lastTransitionTime": long_ago},
+                ],
+                "containerStatuses": [{**container, "restartCount": 5, "state": waits, "lastState": ended}],
+            }
+            self._api.merge("pods", self._namespace, name, {"status": status}, "status")
 
     def _report(self, name: str, engine: Engine) -> None:
         ready = "False" if engine.draining else "True"

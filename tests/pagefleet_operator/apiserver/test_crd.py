@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from pagefleet_api.service import InferenceService
 from tests.pagefleet_api.test_model_source import REFUSED
 from tests.pagefleet_api.test_model_uri import GOOD
 from tests.pagefleet_operator.apiserver.api import Api, ApiRefusal, Json, eventually
@@ -146,6 +147,25 @@ def test_gpus_that_do_not_agree_are_refused_with_their_numbers(
         api.create("inferenceservices", body)
     assert refusal.value.status == 422
     assert words in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "kept"),
+    [
+        ("replicas", 0, 0),
+        ("replicas", None, 1),
+        ("replicas", 1, 1),
+        ("autoscaling", _SCALING, 1),
+        ("autoscaling", {**_SCALING, "minReplicas": None}, 1),
+        ("autoscaling", {**_SCALING, "minReplicas": 2}, 2),
+    ],
+)
+def test_a_zero_stays_and_what_is_absent_or_null_becomes_the_default(
+    api: Api, namespace: str, path: str, given: Any, kept: int
+) -> None:
+    stored = api.create("inferenceservices", _with(namespace, path, given))
+    spec = InferenceService.parse(stored).spec
+    assert (spec.replicas if spec.autoscaling is None else spec.autoscaling.min_replicas) == kept
 
 
 def test_the_scale_subresource_reads_and_writes_replicas(api: Api, namespace: str) -> None:

@@ -128,6 +128,24 @@ def _break(engine: Engine, fault: str) -> None:
         engine.close()
 
 
+def test_pods_that_crash_and_crash_go_with_the_load_that_asked_for_them(api: Api, namespace: str, start: Start) -> None:
+    start().ready()
+    with Fleet(api, namespace) as fleet:
+        api.create("inferenceservices", _autoscaled(namespace))
+        eventually(lambda: len(fleet.serving()) == 1, "one pod serves")
+        sound = fleet.serving()
+        fleet.crashing = True
+        fleet.set_load(running=8, waiting=12)
+        eventually(lambda: len(fleet.pods()) == 3, "two pods more, which crash", 20)
+        eventually(lambda: "no such model" in str(_status(api, namespace)["conditions"]), "the cause is told", 20)
+        never(lambda: _moved(api, namespace), "the number moved under constant load", _WINDOW_S + 2)
+        fleet.set_load()
+        eventually(lambda: not _moved(api, namespace, replicas=1), "the number follows the load", 30)
+        eventually(lambda: len(fleet.pods()) == 1, "the pods that crash are gone", 20)
+        assert fleet.serving() == sound
+        never(lambda: len(fleet.pods()) > 1, "the pods that crash were tried again", 2)
+
+
 def test_an_operator_restart_under_load_never_takes_a_pod_away(api: Api, namespace: str, start: Start) -> None:
     first = start(**_DOOMED).ready()
     with Fleet(api, namespace) as fleet, _driven(fleet, lambda: 20):

@@ -6,10 +6,10 @@ import pytest
 from pagefleet_api.behavior import RateUnit, SelectPolicy
 from pagefleet_api.scaling import Mode
 from pagefleet_api.service import InferenceService, InvalidService
-from pagefleet_operator.autoscaling import Fleet, PodLoad, Policy
+from pagefleet_operator.autoscaling import Fleet, PodLoad, Policy, decide
 from pagefleet_operator.autoscaling.policy import DOWN, Rate, Rules
 from pagefleet_operator.facts.observed import LEAVING_COST, DeploymentView, Observed, Pod, Sample
-from tests.pagefleet_operator.autoscaling.build import at, load
+from tests.pagefleet_operator.autoscaling.build import DEFAULTS, at, calm, load
 
 
 def service(autoscaling: dict[str, Any] | None) -> InferenceService:
@@ -147,6 +147,20 @@ def test_what_a_crashed_container_said_is_missing() -> None:
     looping = Pod(name="a", uid="a", started=True, restarts=1)
     seen = Observed(DeploymentView(name="b"), (looping,), {"a": Sample(load(40, 8), at(-5).monotonic_s)})
     assert Fleet.of(seen, at(0)).pods == (PodLoad("a", False, True),)
+
+
+@pytest.mark.parametrize(("lost_s", "desired"), [(60, 3), (300, 3), (301, 1)])
+def test_what_crashed_pods_held_is_waited_for_five_minutes_and_then_they_hold_no_number(
+    lost_s: float, desired: int
+) -> None:
+    """Two of three crash and crash, and nobody asks for anything any more."""
+    lost = at(-lost_s).wall
+    looping = [Pod(name=name, uid=name, started=True, restarts=4, crashed_since=lost) for name in ("b", "c")]
+    sound = Pod(name="a", uid="a", ready=True, started=True, running=True)
+    seen = Observed(DeploymentView(name="s", replicas=3), (sound, *looping), {"a": Sample(load(), 1000.0)})
+    policy = replace(DEFAULTS, down=replace(DOWN, window_s=0))
+    outcome = decide(policy, Fleet.of(seen, at(0)), calm(3), at(0))
+    assert outcome.desired == desired, outcome.decision
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ pods = st.builds(
     PodLoad,
     name=st.just("pod"),
     ready=st.booleans(),
-    started=st.booleans(),
+    may_hold=st.booleans(),
     load=st.none() | loads,
     age_s=st.none() | st.floats(0, 60),
     placed=st.booleans(),

@@ -105,6 +105,27 @@ def begun(unready_since: str) -> dict[str, Any]:
     return status
 
 
+@pytest.mark.parametrize(
+    ("state", "restarts", "ready", "since"),
+    [
+        pytest.param({"waiting": {"reason": "CrashLoopBackOff"}}, 3, "False", STAMP, id="waits for its next try"),
+        pytest.param({"running": {"startedAt": "2026-01-01T00:05:00Z"}}, 3, "False", STAMP, id="tries again"),
+        pytest.param({"terminated": {"exitCode": 1}}, 3, "False", STAMP, id="ended"),
+        pytest.param({"running": {"startedAt": "2025-12-31T00:00:00Z"}}, 3, "False", None, id="runs as it did"),
+        pytest.param({"running": {}}, 3, "False", None, id="runs since nobody knows when"),
+        pytest.param({"running": {"startedAt": STAMP}}, 0, "False", None, id="starts for the first time"),
+        pytest.param({"waiting": {}}, 3, "Unknown", None, id="its node is away"),
+        pytest.param({"running": {"startedAt": STAMP}}, 3, "True", None, id="is ready"),
+    ],
+)
+def test_what_a_pod_held_is_gone_with_the_engine_that_was_ready(
+    state: dict[str, Any], restarts: int, ready: str, since: str | None
+) -> None:
+    status = engine(state, restartCount=restarts)
+    status["conditions"].append({"type": "Ready", "status": ready, "lastTransitionTime": STAMP})
+    assert Pod.from_object(body(status)).crashed_since == (None if since is None else MOMENT)
+
+
 NO_CLAIM = '0/2 nodes are available: persistentvolumeclaim "models" not found. not found'
 SCHEDULED = {"type": "PodScheduled", "status": "True"}
 SIDECAR = {"name": "sidecar", "state": {"running": {}}, "started": True}

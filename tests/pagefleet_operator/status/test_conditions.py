@@ -5,6 +5,7 @@ import pytest
 
 from pagefleet_api.reasons import Reason
 from pagefleet_api.status import Status
+from pagefleet_operator.autoscaling import Memory, decide
 from pagefleet_operator.facts.observed import (
     ChildKey,
     DeploymentView,
@@ -22,6 +23,7 @@ from pagefleet_operator.supplies import of_prefetch
 from tests.pagefleet_operator.autoscaling.build import SILENT, UNPLACED
 from tests.pagefleet_operator.plan.build import START, drained, observed, pod
 from tests.pagefleet_operator.status.build import (
+    POLICY,
     at,
     autoscaled,
     condition,
@@ -277,6 +279,18 @@ def test_the_transition_time_moves_only_with_the_status() -> None:
     times = [found.last_transition_time for one in (first, again, down) if (found := condition(one, "Ready"))]
     assert times == ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z", "2026-01-01T00:02:00Z"]
     assert {found.observed_generation for found in down.conditions} == {3}
+
+
+def test_one_sample_in_ten_that_is_lost_for_half_an_hour_changes_nothing_that_is_said() -> None:
+    memory: Memory | None = None
+    said, found = set(), Status()
+    for number in range(900):
+        pods = fleet(SILENT if number % 10 == 9 else ready(0, 3), ready(0, 3))
+        scaled = decide(POLICY, pods, memory, at(2.0 * number))
+        memory = scaled.memory
+        found = status(observed(pod("a"), pod("b")), 2, scaled=scaled, previous=found, now=at(2.0 * number))
+        said.add(tuple((each.type, each.status, each.last_transition_time) for each in found.conditions))
+    assert len(said) == 1, said
 
 
 def test_what_is_free_on_the_nodes_is_in_the_message_of_a_pod_that_waits() -> None:
