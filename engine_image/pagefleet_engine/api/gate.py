@@ -12,6 +12,7 @@ from pagefleet_engine.api.core_client import Clock, CoreClient
 from pagefleet_engine.api.drain import DrainState, Intake
 from pagefleet_engine.api.errors import Draining, EngineFailed, InvalidRequest, QueueFull, Starting
 from pagefleet_engine.api.recorder import Recorder
+from pagefleet_engine.api.turnover import Turnover
 
 _RETRY_WHILE_STARTING_S = 5.0
 _RETRY_ELSEWHERE_S = 1.0
@@ -36,17 +37,21 @@ class Claim:
         self._gate.sized_sequences += self._left
         self._gate.sized_blocks += self._left * self._blocks_each
 
-    def release(self, count: int) -> None:
-        """Give `count` places back."""
+    def end_one(self) -> None:
+        """One sequence has ended, however: its place is free again."""
+        self._release(1)
+        self._gate.note_end()
+
+    def release_rest(self) -> None:
+        """Give back what is left, of sequences that never began; again, nothing."""
+        self._release(self._left)
+
+    def _release(self, count: int) -> None:
         self._left -= count
         self._gate.open_sequences -= count
         if self._blocks_each:
             self._gate.sized_sequences -= count
             self._gate.sized_blocks -= count * self._blocks_each
-
-    def release_rest(self) -> None:
-        """Give back what is left; again, nothing."""
-        self.release(self._left)
 
 
 class Gate:
@@ -61,6 +66,7 @@ class Gate:
         self._core = core
         self._recorder = recorder
         self._clock = clock
+        self._turnover = Turnover()
         self._drain = DrainState()
         self._drain_changes = threading.Lock()
         self.loaded = False
@@ -135,7 +141,7 @@ class Gate:
             )
         room = self._room(self.sized_sequences, self.sized_blocks)
         if self.open_sequences and self.open_sequences + count > room:
-            raise self._queue_full(room)
+            raise self._queue_full(room, count)
         self.open_sequences += count
         return Claim(self, count)
 
@@ -144,7 +150,11 @@ class Gate:
         sequences = self.sized_sequences + count
         room = self._room(sequences, self.sized_blocks + blocks)
         if self.sized_sequences and sequences > room:
-            raise self._queue_full(room)
+            raise self._queue_full(room, count)
+
+    def note_end(self) -> None:
+        """A sequence has ended: its end tells how fast places come free."""
+        self._turnover.end(self._clock(), others_wait=self.waiting > 0)
 
     def _room(self, sized_sequences: int, sized_blocks: int) -> int:
         launch, status, ready = self._launch, self._core.status, self._core.ready
@@ -157,12 +167,15 @@ class Gate:
             fitting=queueing.fitting_prompts(blocks, sized_sequences, sized_blocks),
         )
 
-    def _queue_full(self, room: int) -> QueueFull:
-        retry_s = queueing.retry_after_s(
-            waiting=self.waiting,
-            seats=self._launch.max_num_seqs,
-            mean_duration_s=self._recorder.mean(Engine.REQUEST_DURATION),
-        )
+    def _queue_full(self, room: int, count: int) -> QueueFull:
+        """The refusal of `count` sequences, with the time until places for them are likely."""
+        retry_s = self._turnover.come_back_s(count, self._clock(), self._usual_ends_per_s())
         return QueueFull(
             f"The queue is full: {self.open_sequences} requests are open and {room} may be.", retry_after_s=retry_s
         )
+
+    def _usual_ends_per_s(self) -> float | None:
+        """Ends per second if all answers took as long as those before, with every seat taken; None before any."""
+        status, mean_s = self._core.status, self._recorder.mean(Engine.REQUEST_INFERENCE)
+        seats = 0 if status is None else status.running
+        return None if not mean_s else (seats or self._launch.max_num_seqs) / mean_s

@@ -206,7 +206,7 @@ class Generation:
     def _end(self, index: int, outcome: str) -> None:
         """Close the books of one sequence; `outcome` is a label value of `requests_total`."""
         self._open.discard(index)
-        self._claim.release(1)
+        self._claim.end_one()
         timing = self._timings[index]
         if timing.first_at_s is not None and timing.last_at_s is not None:
             self._recorder.observe(Engine.REQUEST_DECODE, timing.last_at_s - timing.first_at_s)

@@ -1,9 +1,5 @@
 """Whether one more request may wait, decided without asking the core."""
 
-import math
-
-MAX_RETRY_AFTER_S = 60.0
-
 
 def capacity(*, max_num_seqs: int, max_queued: int, running: int, waiting: int, fitting: int | None) -> int:
     """Sequences that may be open: `max_queued` more than have a seat.
@@ -23,10 +19,3 @@ def fitting_prompts(num_blocks: int, sequences: int, prompt_blocks: int) -> int 
     None while none is open. Shared prefixes are not counted on, so there may be room for more.
     """
     return num_blocks * sequences // prompt_blocks if sequences else None
-
-
-def retry_after_s(*, waiting: int, seats: int, mean_duration_s: float | None) -> float:
-    """Seconds until a place in the queue is likely, from how long answers took; 1 to 60."""
-    if mean_duration_s is None or seats < 1:
-        return 1.0
-    return float(min(max(math.ceil(mean_duration_s / seats * max(waiting, 1)), 1), MAX_RETRY_AFTER_S))

@@ -1,8 +1,8 @@
-"""Who may wait, and how long a refused client should."""
+"""Who may wait."""
 
 import pytest
 
-from pagefleet_engine.api.queueing import capacity, fitting_prompts, retry_after_s
+from pagefleet_engine.api.queueing import capacity, fitting_prompts
 
 
 @pytest.mark.parametrize(
@@ -25,21 +25,3 @@ def test_memory_has_room_for_as_many_prompts_as_those_that_are_open_are_long(
     sequences: int, blocks: int, fitting: int | None
 ) -> None:
     assert fitting_prompts(32, sequences, blocks) == fitting
-
-
-@pytest.mark.parametrize(
-    ("waiting", "seats", "mean_duration_s", "seconds"),
-    [
-        (0, 4, None, 1.0),
-        (9, 4, None, 1.0),
-        (1, 4, 0.2, 1.0),
-        (0, 4, 20.0, 5.0),
-        (4, 4, 20.0, 20.0),
-        (1000, 4, 20.0, 60.0),
-        (3, 0, 5.0, 1.0),
-    ],
-)
-def test_retry_after_follows_how_long_answers_took_within_bounds(
-    waiting: int, seats: int, mean_duration_s: float | None, seconds: float
-) -> None:
-    assert retry_after_s(waiting=waiting, seats=seats, mean_duration_s=mean_duration_s) == seconds
