@@ -6,6 +6,7 @@ have one size for a head size: a row's result is the same bits wherever its prom
 a chunk of one token.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -25,11 +26,14 @@ from pagefleet_engine.kernels.attention_tile import (
 from pagefleet_engine.kernels.launches import Launches, launch
 
 SEARCHED_AT_ONCE = tl.constexpr(128)
-MIN_SECTION_TOKENS = 1024
+MAX_SECTIONS = 16
+MIN_SECTION_TOKENS = 128
 SECTION_HEADS = 6144 * 32
 """Room for the sums of sections: rows times sections times heads; 100 MB for heads of 128."""
-_WORTH = 0.92
-"""More sections are taken where they shorten attention by this factor at least."""
+_TILE_US, _SHARED, _SUM_US = 1.3, 1.4, 0.02 / 32
+"""What sections are weighed by, of heads of 128 on an H200 (see bench/LOG.md): a program's time for 64 keys, how much
+longer it takes where two share a multiprocessor, and one row's sums of one section and head, written and read."""
+_HEADS_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +73,25 @@ def choose_prefill_config(head_size: int, element_bytes: int, rows: int, capabil
 def choose_sections(tokens: int, max_context: int, heads: int, kv_heads: int, multiprocessors: int) -> int:
     """Sections of the context in which `tokens` rows of chunks take the least time; a power of two, at most 16.
 
-    All programs take about equally long, two at a time on a multiprocessor: what does not fill the last turn is lost,
-    and sections make turns shorter. Each costs its sums once more, so a small gain is none.
+    A section is a program's share of the context: more of them leave fewer multiprocessors idle, and make the last
+    turn of programs shorter. Each costs its sums once more.
     """
-    programs = max(1, tokens * heads // kv_heads // 128) * kv_heads
-    best, least = 1, float(triton.cdiv(programs, 2 * multiprocessors))
-    for sections in (2, 4, 8, 16):
-        turns = triton.cdiv(programs * sections, 2 * multiprocessors) / sections
-        if sections * MIN_SECTION_TOKENS <= max_context and tokens * sections * heads <= SECTION_HEADS:
-            best, least = (sections, turns) if turns < _WORTH * least else (best, least)
-    return best
+    programs = triton.cdiv(tokens * heads // kv_heads, 128) * kv_heads
+
+    def expected_us(sections: int) -> float:
+        full_turns, rest = divmod(programs * sections, 2 * multiprocessors)
+        last_turn = 0.0 if rest == 0 else 1.0 if rest <= multiprocessors else _SHARED
+        tiles = max_context / sections / 64
+        sums = tokens * sections * heads if sections > 1 else 0
+        return (full_turns * _SHARED + last_turn) * tiles * _TILE_US + sums * _SUM_US
+
+    possible = [1]
+    while possible[-1] < MAX_SECTIONS:
+        sections = 2 * possible[-1]
+        if sections * MIN_SECTION_TOKENS > max_context or tokens * sections * heads > SECTION_HEADS:
+            break
+        possible.append(sections)
+    return min(possible, key=expected_us)
 
 
 @triton.jit
@@ -196,23 +209,25 @@ def prefill_kernel(
     tl.store(out + row[:, None] * out_stride + places, mean.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["sections"])
 def sections_kernel(
     partials: tl.tensor,
     log_sums: tl.tensor,
     out: tl.tensor,
     out_stride: tl.tensor,
+    sections: tl.tensor,
     HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
     HEAD_SIZE: tl.constexpr,
     PADDED_SIZE: tl.constexpr,
-    SECTIONS: tl.constexpr,
+    MOST: tl.constexpr,
     AT_ONCE: tl.constexpr,
 ) -> None:
-    """Add up the sections of one row and head; grid [HEADS, rows]."""
+    """Add up the sections, at most MOST, of one row and GROUP heads; grid [HEADS / GROUP, rows]."""
     row = tl.program_id(1).to(tl.int64)
     combine_splits(
-        partials, log_sums, out + row * out_stride, row * SECTIONS, SECTIONS, tl.program_id(0),
-        HEADS, 1, 1, HEAD_SIZE, PADDED_SIZE, SECTIONS, AT_ONCE,
+        partials, log_sums, out + row * out_stride, row * sections, sections, tl.program_id(0) * GROUP,
+        HEADS, GROUP, GROUP, HEAD_SIZE, PADDED_SIZE, MOST, AT_ONCE,
     )  # fmt: skip
 
 
@@ -271,9 +286,11 @@ def prefill_attention(
     tiles = tokens // (chosen.rows // group) + sequences
     launch(prefill_kernel, (kv_heads, tiles, sections), arguments, named, kept)
     if sections > 1:
-        at_once = splits_at_once(sections, 1, padded)
-        named = {**sizes, "SECTIONS": sections, "AT_ONCE": at_once, "num_warps": 2}
-        launch(sections_kernel, (heads, tokens, 1), (partials, log_sums, out, out.stride(0)), named, kept)
+        group = math.gcd(heads, _HEADS_AT_ONCE)
+        at_once = splits_at_once(MAX_SECTIONS, group, padded)
+        named = {**sizes, "GROUP": group, "MOST": MAX_SECTIONS, "AT_ONCE": at_once, "num_warps": 4}
+        arguments = (partials, log_sums, out, out.stride(0), sections)
+        launch(sections_kernel, (heads // group, tokens, 1), arguments, named, kept)
     return out
 
 

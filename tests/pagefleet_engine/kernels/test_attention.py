@@ -166,7 +166,9 @@ def test_splits_fill_the_multiprocessors(batch: int, kv_heads: int, splits: int)
 @pytest.mark.parametrize(
     ("tokens", "max_context", "sections"),
     [
-        (64, 32_768, 16), (256, 32_768, 4), (1, 131_072, 16), (64, 3000, 2), (64, 1500, 1),
+        (64, 32_768, 16), (256, 32_768, 4), (1, 131_072, 16), (64, 3000, 8), (16, 256, 2),
+        # too short to be shared out; the sums would take longer than what they save
+        (16, 200, 1), (448, 1024, 1), (1216, 4096, 1),
         # of two turns the second would be nearly empty; one turn that is nearly full stays one; too many sums
         (1216, 32_768, 4), (1024, 32_768, 1), (576, 32_768, 8), (4352, 32_768, 1),
     ],

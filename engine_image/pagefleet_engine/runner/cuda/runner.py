@@ -98,22 +98,19 @@ class CudaRunner:
             return False
 
     def _prepare_more(self) -> bool:
+        # first what a request would wait for; a size that is not captured yet is only padded more
+        rare = next(self._rare_steps, None)
+        if rare is not None:
+            self.launch(rare).results()
+            self._packer.forget()
+            return True
         if not self._graphs.sizes.missing and not self._segments.counts.missing:
-            return self._try_next()
+            log_late_kernels()
+            return False
         with torch.inference_mode(), self._peers.together(Capture()):
             # a capture computes its step once before: for nobody, so that no cached block is written
             clear(self._inputs, self._num_blocks, self._max_num_seqs)
             return self._graphs.sizes.capture_next() or self._segments.counts.capture_next()
-
-    def _try_next(self) -> bool:
-        """Compute one of the rare steps for nobody, so that its kernels are there when somebody needs them."""
-        plan = next(self._rare_steps, None)
-        if plan is None:
-            log_late_kernels()
-            return False
-        self.launch(plan).results()
-        self._packer.forget()
-        return True
 
     def launch(self, plan: StepPlan, progress: Progress = no_progress) -> Pending:
         """Send the step to the device and return; `results` of what it returns waits for it."""

@@ -6,9 +6,9 @@ from pagefleet_api.sizing import blocks_for
 from pagefleet_engine.steps import Sampling, SequenceStep, StepPlan
 
 SHORT_TOKENS = 8
-FIRST_LONG_CONTEXT, LAST_LONG_CONTEXT = 2048, 16384
+LONG_CONTEXT = 2048
 RARE_CHUNKS = (16, 32)
-"""With tiles of few rows and with tiles of many; the context's length tells the sections."""
+"""With tiles of few rows and with tiles of many."""
 _WISHES = Sampling(seed=1, temperature=1.0, top_k=64, top_p=0.9, top_logprobs=20, frequency_penalty=0.5)
 
 
@@ -34,15 +34,14 @@ def rare_steps(max_model_len: int, block: int, batch_tokens: int) -> Iterator[St
 
     Without these such a kernel would be compiled while the first request that needs it, and all others, wait.
     """
-    context = FIRST_LONG_CONTEXT
-    while context <= max_model_len and context <= LAST_LONG_CONTEXT:
-        for tokens in filter(batch_tokens.__ge__, RARE_CHUNKS):
+    context = min(LONG_CONTEXT, max_model_len)
+    for tokens in RARE_CHUNKS:
+        if tokens <= min(batch_tokens, context):
             step = SequenceStep(
                 sequence_id=-1, token_ids=(0,) * tokens, start=context - tokens, sample=True,
                 block_table=(block,) * blocks_for(context), sampling=Sampling(seed=0, temperature=0.0),
             )  # fmt: skip
             yield StepPlan((step,))
-        context *= 2
 
 
 def _prompt(sequence_id: int, tokens: int, *, prompt_logprobs: int | None) -> SequenceStep:
