@@ -9,6 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
 
 from pagefleet_api.sizing import BLOCK_TOKENS, blocks_for
+from pagefleet_engine.kernels.attention_sections import choose_sections
 from pagefleet_engine.kernels.attention_splits import SplitScratch
 from pagefleet_engine.kernels.decode_attention import (
     DecodeConfig,
@@ -20,7 +21,6 @@ from pagefleet_engine.kernels.decode_attention import (
 from pagefleet_engine.kernels.prefill_attention import (
     PrefillConfig,
     choose_prefill_config,
-    choose_sections,
     prefill_attention,
 )
 

@@ -6,14 +6,14 @@ have one size for a head size: a row's result is the same bits wherever its prom
 a chunk of one token.
 """
 
-import math
 from dataclasses import dataclass, replace
 
 import torch
 import triton
 import triton.language as tl
 
-from pagefleet_engine.kernels.attention_splits import SplitScratch, combine_splits, splits_at_once
+from pagefleet_engine.kernels.attention_sections import MAX_SECTIONS, add_sections
+from pagefleet_engine.kernels.attention_splits import SplitScratch
 from pagefleet_engine.kernels.attention_tile import (
     NO_SCORE,
     PAGE,
@@ -26,14 +26,6 @@ from pagefleet_engine.kernels.attention_tile import (
 from pagefleet_engine.kernels.launches import Launches, launch
 
 SEARCHED_AT_ONCE = tl.constexpr(128)
-MAX_SECTIONS = 16
-MIN_SECTION_TOKENS = 128
-SECTION_HEADS = 6144 * 32
-"""Room for the sums of sections: rows times sections times heads; 100 MB for heads of 128."""
-_TILE_US, _SHARED, _SUM_US = 1.3, 1.4, 0.02 / 32
-"""What sections are weighed by, of heads of 128 on an H200 (see bench/LOG.md): a program's time for 64 keys, how much
-longer it takes where two share a multiprocessor, and one row's sums of one section and head, written and read."""
-_HEADS_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,30 +60,6 @@ def choose_prefill_config(head_size: int, element_bytes: int, rows: int, capabil
         small = PrefillConfig(rows=64, tile=64 if padded <= 128 else 32, warps=4, stages=2)
         large = replace(small, rows=128, warps=8)
     return small if rows <= small.rows else large
-
-
-def choose_sections(tokens: int, max_context: int, heads: int, kv_heads: int, multiprocessors: int) -> int:
-    """Sections of the context in which `tokens` rows of chunks take the least time; a power of two, at most 16.
-
-    A section is a program's share of the context: more of them leave fewer multiprocessors idle, and make the last
-    turn of programs shorter. Each costs its sums once more.
-    """
-    programs = triton.cdiv(tokens * heads // kv_heads, 128) * kv_heads
-
-    def expected_us(sections: int) -> float:
-        full_turns, rest = divmod(programs * sections, 2 * multiprocessors)
-        last_turn = 0.0 if rest == 0 else 1.0 if rest <= multiprocessors else _SHARED
-        tiles = max_context / sections / 64
-        sums = tokens * sections * heads if sections > 1 else 0
-        return (full_turns * _SHARED + last_turn) * tiles * _TILE_US + sums * _SUM_US
-
-    possible = [1]
-    while possible[-1] < MAX_SECTIONS:
-        sections = 2 * possible[-1]
-        if sections * MIN_SECTION_TOKENS > max_context or tokens * sections * heads > SECTION_HEADS:
-            break
-        possible.append(sections)
-    return min(possible, key=expected_us)
 
 
 @triton.jit
@@ -209,28 +177,6 @@ def prefill_kernel(
     tl.store(out + row[:, None] * out_stride + places, mean.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["sections"])
-def sections_kernel(
-    partials: tl.tensor,
-    log_sums: tl.tensor,
-    out: tl.tensor,
-    out_stride: tl.tensor,
-    sections: tl.tensor,
-    HEADS: tl.constexpr,
-    GROUP: tl.constexpr,
-    HEAD_SIZE: tl.constexpr,
-    PADDED_SIZE: tl.constexpr,
-    MOST: tl.constexpr,
-    AT_ONCE: tl.constexpr,
-) -> None:
-    """Add up the sections, at most MOST, of one row and GROUP heads; grid [HEADS / GROUP, rows]."""
-    row = tl.program_id(1).to(tl.int64)
-    combine_splits(
-        partials, log_sums, out + row * out_stride, row * sections, sections, tl.program_id(0) * GROUP,
-        HEADS, GROUP, GROUP, HEAD_SIZE, PADDED_SIZE, MOST, AT_ONCE,
-    )  # fmt: skip
-
-
 def prefill_attention(
     queries: torch.Tensor,
     kv: torch.Tensor,
@@ -255,10 +201,10 @@ def prefill_attention(
     from `starts[i]` (int32) on; `max_tokens` is at least the longest chunk's. `kv [blocks, 2, kv_heads, 16,
     head_size]` holds the chunk's keys and values already; `seats [n]` (int32) names rows of `block_tables` (int32).
     `queries` and `out` may be views of wider rows; rows outside the chunks stay as they are (with one section; with
-    more they are undefined). `window` and `soft_cap` as in `decode_attention`. With `sections` > 1 (a power of two,
-    and `scratch` for tokens x sections rows) each row's context is computed in so many parts: for short chunks after
-    a long context, and not the same bits as in one. Launches are put into `kept`. Raises
-    ValueError for shapes that do not belong together.
+    more they are undefined). `window` and `soft_cap` as in `decode_attention`. With `sections` > 1 (a power of two
+    up to 16, and `scratch` for tokens x sections rows) each row's context is computed in so many parts: for short
+    chunks after a long context, and not the same bits as in one. Launches are put into `kept`. Raises ValueError for
+    shapes that do not belong together.
     """
     check_heads(queries, kv, out)
     tokens, heads, head_size = queries.shape
@@ -271,26 +217,20 @@ def prefill_attention(
         raise ValueError(f"{group} query heads for a KV head: at most {chosen.rows}")
     partials, log_sums = _places(scratch, tokens, sections, out)
     score_scale, cap_scale = score_scales(scale, soft_cap)
-    padded = padded_head_size(head_size)
     limits = {} if chosen.max_registers is None else {"maxnreg": chosen.max_registers}
-    sizes = {"HEADS": heads, "HEAD_SIZE": head_size, "PADDED_SIZE": padded}
     arguments = (
         queries, kv, block_tables, seats, token_offsets, starts, partials, log_sums, sequences,
         queries.stride(0), block_tables.stride(0), partials.stride(0), score_scale, cap_scale,
     )  # fmt: skip
     named = {
-        **sizes, "KV_HEADS": kv_heads, "ROWS": chosen.rows, "TILE": chosen.tile, "SPLIT": sections > 1,
-        "WINDOW": window or 0,
+        "HEADS": heads, "KV_HEADS": kv_heads, "HEAD_SIZE": head_size, "PADDED_SIZE": padded_head_size(head_size),
+        "ROWS": chosen.rows, "TILE": chosen.tile, "SPLIT": sections > 1, "WINDOW": window or 0,
         "SOFT_CAP": soft_cap is not None, "num_warps": chosen.warps, "num_stages": chosen.stages, **limits,
     }  # fmt: skip
     tiles = tokens // (chosen.rows // group) + sequences
     launch(prefill_kernel, (kv_heads, tiles, sections), arguments, named, kept)
-    if sections > 1:
-        group = math.gcd(heads, _HEADS_AT_ONCE)
-        at_once = splits_at_once(MAX_SECTIONS, group, padded)
-        named = {**sizes, "GROUP": group, "MOST": MAX_SECTIONS, "AT_ONCE": at_once, "num_warps": 4}
-        arguments = (partials, log_sums, out, out.stride(0), sections)
-        launch(sections_kernel, (heads // group, tokens, 1), arguments, named, kept)
+    if scratch is not None and sections > 1:
+        add_sections(scratch, out, sections, kept)
     return out
 
 
@@ -298,8 +238,8 @@ def _places(
     scratch: SplitScratch | None, tokens: int, sections: int, out: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Where sections are written, large enough; with one section `out` itself."""
-    if sections & (sections - 1) or sections < 1 or (sections > 1 and scratch is None):
-        raise ValueError(f"{sections} sections: a power of two, with scratch")
+    if sections & (sections - 1) or not 1 <= sections <= MAX_SECTIONS or (sections > 1 and scratch is None):
+        raise ValueError(f"{sections} sections: a power of two up to {MAX_SECTIONS}, with scratch")
     if scratch is None or sections == 1:
         return out, out
     if scratch.partials.shape[0] < tokens * sections:

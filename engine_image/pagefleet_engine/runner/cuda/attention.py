@@ -8,9 +8,10 @@ import torch
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from pagefleet_engine.kernels.attention_sections import SECTION_HEADS, choose_sections
 from pagefleet_engine.kernels.decode_attention import choose_splits, decode_attention, decode_scratch
 from pagefleet_engine.kernels.launches import Launches
-from pagefleet_engine.kernels.prefill_attention import SECTION_HEADS, choose_sections, prefill_attention
+from pagefleet_engine.kernels.prefill_attention import prefill_attention
 from pagefleet_engine.models.config import ModelConfig
 
 
