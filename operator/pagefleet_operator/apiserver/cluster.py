@@ -126,6 +126,13 @@ class Cluster:
         }
         await self._write("DELETE", kind, kind.path(meta.get("namespace"), meta["name"]), options)
 
+    async def resize(self, kind: Kind, live: Mapping[str, Any], replicas: int) -> Body:
+        """Set the number of a workload and nothing else of it. Outdated when it is another one of that name."""
+        meta = live["metadata"]
+        change = {"metadata": {"uid": meta["uid"]}, "spec": {"replicas": replicas}}
+        path = kind.path(meta["namespace"], meta["name"])
+        return await self._write("PATCH", kind, path, change, content_type=_MERGE, query=_OURS)
+
     async def mark_pod(
         self,
         namespace: str,

@@ -9,18 +9,28 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from pagefleet_api.reasons import Reason
 from pagefleet_operator.apiserver.cluster import ApiError, Body
-from pagefleet_operator.facts.evidence import Evidence, Room, Warned, allocatable_on, probe_kill, pulls, taken_by
+from pagefleet_operator.facts.evidence import (
+    Evidence,
+    Room,
+    Warned,
+    allocatable_on,
+    probe_kill,
+    pulls,
+    refused,
+    taken_by,
+)
 from pagefleet_operator.facts.observed import Observed, Pod
 from pagefleet_operator.facts.pools import pool_of
 from pagefleet_operator.facts.starts import PATIENCE
 from pagefleet_operator.kinds import NODE, POD, POD_EVENT, Kind
+from pagefleet_operator.plan import groups
 from pagefleet_operator.remembered import Remembered
 
 log = logging.getLogger(__name__)
@@ -96,6 +106,7 @@ class Inquiry:
             warnings={uid: warned for uid, warned in latest.items() if warned is not None},
             pulls={pod.uid: times for pod in pulling if (times := pulls(said[pod.uid]))},
             kills={pod.uid: words for pod in crashed if (words := _kill(pod, said[pod.uid]))},
+            refused=await self._refused(namespace, groups.lacking(observed)),
             pools=await self._pools_of(active, now),
         )
 
@@ -123,19 +134,31 @@ class Inquiry:
             log.warning("pool_unknown", extra={"node": node, "error": str(error) or type(error).__name__})
         self._pools[node] = _NodePool(name, math.inf if name is not None else time.monotonic() + _FAILED_S)
 
+    async def _refused(self, namespace: str, sets: Mapping[str, datetime | None]) -> str | None:
+        """Why pods of one of these StatefulSets are not made. Nothing but Events tells."""
+        for name, since in [*sets.items()][:_PODS_ASKED]:
+            chosen = f"involvedObject.kind=StatefulSet,involvedObject.name={name}"
+            words = refused(await self._said(namespace, chosen, _WORDS_FRESH_S), since)
+            if words is not None:
+                return words
+        return None
+
     async def _events(self, namespace: str, pod: Pod, now: datetime) -> list[Body]:
         """Events about a pod, as of a moment ago; none when they cannot be read."""
-        known = self._words.get(pod.uid)
+        good_s = min(max(_WORDS_FRESH_S, _WORDS_FRESH_PER_AGE * _age_s(pod, now)), _WORDS_FRESH_CAP_S)
+        return await self._said(namespace, f"involvedObject.uid={pod.uid}", good_s)
+
+    async def _said(self, namespace: str, chosen: str, good_s: float) -> list[Body]:
+        known = self._words.get(f"{namespace} {chosen}")
         if known is not None and time.monotonic() < known.until_s:
             return known.events
-        good_s = min(max(_WORDS_FRESH_S, _WORDS_FRESH_PER_AGE * _age_s(pod, now)), _WORDS_FRESH_CAP_S)
         try:
             async with asyncio.timeout(_LOOK_LIMIT_S):
-                events = await self._lister.items(POD_EVENT, namespace, fields=f"involvedObject.uid={pod.uid}")
+                events = await self._lister.items(POD_EVENT, namespace, fields=chosen)
         except (ApiError, TimeoutError) as error:
-            log.warning("events_unread", extra={"pod": pod.name, "error": str(error) or type(error).__name__})
+            log.warning("events_unread", extra={"about": chosen, "error": str(error) or type(error).__name__})
             events, good_s = [], _FAILED_S
-        self._words[pod.uid] = _Words(events, time.monotonic() + good_s)
+        self._words[f"{namespace} {chosen}"] = _Words(events, time.monotonic() + good_s)
         return events
 
     async def room(self, resource: str) -> Room | None:

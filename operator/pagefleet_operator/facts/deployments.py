@@ -3,10 +3,11 @@ holds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pagefleet_api import labels
-from pagefleet_operator.facts.problems import Body, condition_of
+from pagefleet_operator.facts.problems import Body, condition_of, parse_time
 from pagefleet_operator.facts.trials import Trial
 
 TEMPLATE_HASH = "pod-template-hash"
@@ -48,6 +49,9 @@ class DeploymentView:
     template: str | None = None
     """Digest of the template that was asked for last, on trial or not."""
     trial: Trial | None = None
+    created: datetime | None = None
+    group_size: int = 1
+    """Pods of each replica."""
     has_predecessor: bool = False
     """The other kind of workload is still there with the service's earlier pods."""
 
@@ -116,6 +120,8 @@ class DeploymentView:
             max_surge=_text(rolling.get("maxSurge")),
             max_unavailable=_text(rolling.get("maxUnavailable")),
             template=template,
+            created=parse_time(meta.get("creationTimestamp")),
+            group_size=(spec.get("leaderWorkerTemplate") or {}).get("size") or 1,
         )
 
 

@@ -18,6 +18,10 @@ _HINDER = frozenset(
 )
 _FURTHER = frozenset({"SuccessfulAttachVolume", "Pulling", "Pulled", "Created"})
 _PROBE = re.compile("failed (liveness|startup) probe")
+_NOT_MADE = "FailedCreate"
+_MAKING = frozenset({"SuccessfulCreate", _NOT_MADE})
+_WHICH_POD = re.compile(r"^(\(combined from similar events\): )?create Pod \S+ in StatefulSet \S+ failed error: ")
+"""Source: `recordPodEvent` in kubernetes/pkg/controller/statefulset; the brackets are client-go's."""
 _ENDED = frozenset({"Succeeded", "Failed"})
 
 
@@ -86,6 +90,20 @@ class Warned(NamedTuple):
         return cls(last["reason"], str(last.get("message") or ""))
 
 
+def refused(events: Iterable[Body], since: datetime | None) -> str | None:
+    """Why a StatefulSet's pod could not be made, in the API server's words; None when the last one could.
+
+    What was said before `since` is of an earlier set of that name. Of the same second the refusal counts: sets make
+    several pods at once, and this is asked only while one is missing.
+    """
+    made = [event for event in events if event.get("reason") in _MAKING]
+    telling = [event for event in made if since is None or (parse_time(_said_at(event)) or since) >= since]
+    last = max(telling, key=lambda event: (_said_at(event), event["reason"] == _NOT_MADE), default=None)
+    if last is None or last["reason"] != _NOT_MADE:
+        return None
+    return _WHICH_POD.sub("", str(last.get("message") or ""))
+
+
 def pulls(events: Iterable[Body]) -> int:
     """How often the kubelet began to pull, by its Events; it posts fewer after the first few tries."""
     return sum(_times(event) for event in events if event.get("reason") == "Pulling")
@@ -126,6 +144,8 @@ class Evidence:
     """How often at least the image was tried, by pod uid, of pods whose image does not come."""
     kills: Mapping[str, str] = field(default_factory=dict)
     """Why the kubelet ended the engine, by pod uid, of pods where it did so last."""
+    refused: str | None = None
+    """Why pods of groups cannot be made, in the API server's words."""
     pools: Mapping[str, str] = field(default_factory=dict)
     """The pool of nodes that a pod is on, by pod uid, where its node tells one."""
 

@@ -44,6 +44,15 @@ class Remove:
 
 
 @dataclass(frozen=True, slots=True)
+class Resize:
+    """Give this workload, which another one follows, so many replicas."""
+
+    child: ChildKey
+    live: Body
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """An object of that name is on its way out: look again soon, and make ours when it is gone."""
 
@@ -59,7 +68,7 @@ class Conflict:
     message: str
 
 
-Action = Apply | Remove | Wait | Conflict
+Action = Apply | Remove | Resize | Wait | Conflict
 
 
 def plan_children(rendered: Sequence[Manifest], live: Mapping[ChildKey, Body]) -> tuple[Action, ...]:
@@ -81,7 +90,7 @@ def plan_children(rendered: Sequence[Manifest], live: Mapping[ChildKey, Body]) -
 
 def without_pods(actions: Iterable[Action]) -> tuple[Action, ...]:
     """The same without writes of workloads: what pods there are stay as they are."""
-    kept = without_removals(actions)
+    kept = (each for each in without_removals(actions) if not isinstance(each, Resize))
     return tuple(each for each in kept if not (isinstance(each, Apply) and each.manifest["kind"] in WORKLOADS))
 
 

@@ -5,8 +5,9 @@ the wanted number on leave, the others stay. Its own surge groups, beyond its nu
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 
-from pagefleet_operator.facts.observed import Pod
+from pagefleet_operator.facts.observed import Observed, Pod
 
 
 def to_undrain(wanted: int, out: Iterable[Pod], cut_off: Callable[[Pod], bool]) -> list[Pod]:
@@ -36,6 +37,20 @@ def to_drain(wanted: int, replicas: int, serving: Sequence[Pod], able: Callable[
 def number(wanted: int, replicas: int, staying: Iterable[Pod]) -> int:
     """The set's number that takes none of `staying`: leaders that still serve or drain."""
     return max([wanted, *(_place(pod) + 1 for pod in staying if _place(pod) < replicas)])
+
+
+def lacking(observed: Observed) -> dict[str, datetime | None]:
+    """The StatefulSets of which a pod is missing, the leaders' own first, with when each was made.
+
+    Source: LWS names that of a group's other pods as its leader, who owns it.
+    """
+    live = observed.deployment
+    if live is None or not observed.grouped:
+        return {}
+    leaders = {_place(pod): pod for pod in observed.pods if pod.active and observed.own(pod)}
+    found = {} if all(place in leaders for place in range(live.replicas)) else {live.name: live.created}
+    short = (pod for _, pod in sorted(leaders.items()) if len(observed.replica(pod)) < live.group_size)
+    return {**found, **{pod.name: pod.created for pod in short}}
 
 
 def _place(pod: Pod) -> int:

@@ -16,7 +16,7 @@ from pagefleet_operator.facts.observed import LEAVING_COST, Body, ChildKey, Obse
 from pagefleet_operator.kinds import CHILDREN, POD, WORKLOADS
 from pagefleet_operator.metrics import Metrics, Operator
 from pagefleet_operator.news import News
-from pagefleet_operator.plan.convergence import Action, Apply, Conflict, Remove, Wait, obstacle
+from pagefleet_operator.plan.convergence import Action, Apply, Conflict, Remove, Resize, Wait, obstacle
 from pagefleet_operator.plan.replicas import Drain, Release, ReplicaPlan, Undrain
 
 log = logging.getLogger(__name__)
@@ -137,6 +137,15 @@ class Executor:
             _log_applied(steps, action, written)
         elif isinstance(action, Remove):
             await self._remove(steps, action)
+        elif isinstance(action, Resize):
+            await self._resize(steps, action)
+
+    async def _resize(self, steps: Steps, action: Resize) -> None:
+        kind = WORKLOADS[action.child.kind]
+        written = await self._cluster.resize(kind, action.live, action.replicas)
+        self._cache.put(kind.name, written)
+        service = f"{steps.service.namespace}/{steps.service.name}"
+        log.info("predecessor_resized", extra={"service": service, "kind": kind.name, "replicas": action.replicas})
 
     async def _remove(self, steps: Steps, action: Remove) -> None:
         """Once: the cache forgets it, as the next pass may come before the news of its end."""

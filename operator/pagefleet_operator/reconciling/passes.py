@@ -19,6 +19,7 @@ from pagefleet_operator.facts.observed import Body, Now, Observed
 from pagefleet_operator.facts.starts import StartLog
 from pagefleet_operator.metrics import Metrics, Operator
 from pagefleet_operator.news import News
+from pagefleet_operator.plan.headway import Headway
 from pagefleet_operator.plan.trial import Baseline, Course
 from pagefleet_operator.reconciling import workloads
 from pagefleet_operator.reconciling.basis import Basis
@@ -49,6 +50,8 @@ class Recollection:
     scene: Scene | None = None
     """What the latest decision was made of; None for fixed replicas."""
     wanted: int | None = None
+    headway: Headway | None = None
+    """Of a roll-out of groups."""
     unposted: list[News] = field(default_factory=list)
     start: Baseline = field(default_factory=dict)
     """What each pod had measured when the comparison of a trial began."""
@@ -75,6 +78,8 @@ class Pass:
     judgement: Judgement
     basis: Basis
     starts: StartLog = field(default_factory=StartLog)
+    overdue: str | None = None
+    """What to say of a roll-out of groups that makes no progress."""
 
     @property
     def followed(self) -> bool:
@@ -138,6 +143,7 @@ def status_of(done: Done, observed: Observed, before: Status, now: Now, unserved
         cached=decided.basis.cached,
         trial_requests=decided.course.requests,
         unserved=unserved,
+        overdue=decided.overdue,
     )
     return status.service_status(scene, before, decided.starts)
 

@@ -23,7 +23,9 @@ from pagefleet_operator.models.fitting import Fitting
 from pagefleet_operator.models.node_cache import NodeCache
 from pagefleet_operator.models.prefetching import Prefetching
 from pagefleet_operator.news import News
+from pagefleet_operator.plan import groups
 from pagefleet_operator.plan.convergence import plan_children, without_pods
+from pagefleet_operator.plan.headway import follow
 from pagefleet_operator.plan.replicas import plan_replicas
 from pagefleet_operator.plan.trial import baseline, on_trial
 from pagefleet_operator.reconciling import workloads
@@ -163,11 +165,13 @@ class Reconciler:
         rollout = choose(basis.service, observed, wanted, replicas, now, images=self._images, start=kept.start)
         choices = replace(rollout.choices, owner=self._settings.owner, replicas=basis.pods(rollout.choices.replicas))
         children = plan_children(render.manifests(basis.service, choices), observed.children)
-        children = workloads.keeping_predecessor(children, basis.service, observed, wanted, now)
+        children = workloads.keeping_predecessor(children, basis.service, observed, rollout.handover)
         children = without_pods(children) if basis.untouched else children
         self._remember(key, kept, outcome, wanted)
+        kept.headway = follow(kept.headway, observed, wanted, now)
+        late = kept.headway and kept.headway.overdue(service.spec.rollout.progress_deadline_seconds, now)
         steps = Steps(service, observed, replicas, children)
-        return Pass(steps, wanted, outcome, rollout.course, judgement, basis, kept.starts)
+        return Pass(steps, wanted, outcome, rollout.course, judgement, basis, kept.starts, late)
 
     def _basis(self, service: InferenceService, observed: Observed, judgement: Judgement) -> Basis:
         live, held_back = workloads.live(service, observed.children), judgement.holds_back
@@ -233,10 +237,12 @@ class Reconciler:
         )
         if matters:
             self._look_again(key, interval_s * _ROUNDS_MISSED)
-        elif unready or observed.rollout_in_progress:
+        lacking = bool(groups.lacking(observed))
+        if not matters and (unready or observed.rollout_in_progress or lacking):
             self._look_again(key, _ROLLOUT_LOOK_S)
         creating = (pod.creating for pod in (*observed.pods, *observed.workers) if pod.creating)
-        if any(datetime.now(UTC) - since < _CREATING_SOON for since in creating):
+        soon = any(datetime.now(UTC) - since < _CREATING_SOON for since in creating)
+        if soon or (lacking and observed.evidence.refused is None):
             self._look_again(key, _CREATING_LOOK_S)
 
     async def _report(self, key: ServiceKey, done: Done, invalid: InvalidService | None, now: Now) -> None:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from pagefleet_api.service import InferenceService
 from pagefleet_operator import render
 from pagefleet_operator.facts.observed import Body, Now, Observed
+from pagefleet_operator.plan.handover import Handover
 from pagefleet_operator.plan.replicas import ReplicaPlan
 from pagefleet_operator.plan.rollout import rolling_update
 from pagefleet_operator.plan.trial import Baseline, Course, Shape, advance, measured_since, shape
@@ -24,6 +25,8 @@ class Rollout(NamedTuple):
 
     choices: render.Choices
     course: Course
+    handover: Handover | None = None
+    """Where the spec asks for the other kind of workload than is there."""
 
 
 def choose(
@@ -43,8 +46,10 @@ def choose(
     rules = service.spec.rollout
     live = workloads.live(service, observed.children)
     rolling = rolling_update(rules, observed, now)
+    step = workloads.handover(service, observed, wanted, rolling)
+    number = replicas.deployment_replicas if observed.grouped == service.spec.in_groups else wanted
     plain = render.Choices(
-        replicas=replicas.deployment_replicas if observed.grouped == service.spec.in_groups else wanted,
+        replicas=number if step is None else step.successor,
         wanted=wanted,
         image=render.pinned_image(service, live, images.engine),
         fetch_image=render.pinned_fetch_image(service, live, images.fetch),
@@ -53,7 +58,7 @@ def choose(
     )
     measured = measured_since(start, observed)
     course = advance(rules, render.template_digest(service, plain), wanted, observed, measured, now)
-    return Rollout(_on_trial(plain, course, shape(course, rolling, rules), live, observed), course)
+    return Rollout(_on_trial(plain, course, shape(course, rolling, rules), live, observed), course, step)
 
 
 def _on_trial(

@@ -1,7 +1,7 @@
 """What a service's pods are made by: a Deployment, or a LeaderWorkerSet where a replica is a group of pods. Pure.
 
-Everything else takes either for granted; where the spec asks for the other one, the earlier one stays until the pods of
-its successor serve, as the pods of an earlier template do.
+Everything else takes either for granted; where the spec asks for the other one, the pods of the earlier one go as
+those of its successor come, as the pods of an earlier template do.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,10 +9,11 @@ from dataclasses import replace
 
 from pagefleet_api import labels
 from pagefleet_api.service import InferenceService
-from pagefleet_operator.facts.observed import Body, ChildKey, DeploymentView, Now, Observed, Pod, controller_of
+from pagefleet_operator.facts.observed import Body, ChildKey, DeploymentView, Observed, Pod, controller_of
 from pagefleet_operator.kinds import DEPLOYMENT, GROUP_SET, WORKLOADS
-from pagefleet_operator.plan.convergence import Action, without_removals
-from pagefleet_operator.plan.rollout import NONE, cannot_be_placed
+from pagefleet_operator.plan.convergence import Action, Resize, without_removals
+from pagefleet_operator.plan.handover import Handover, hand_over
+from pagefleet_operator.plan.rollout import RollingUpdate
 
 
 def asked_for(service: InferenceService) -> ChildKey:
@@ -61,18 +62,31 @@ def _stays(body: Body) -> bool:
     return body["metadata"].get("deletionTimestamp") is None
 
 
-def keeping_predecessor(
-    actions: Sequence[Action], service: InferenceService, observed: Observed, wanted: int, now: Now
-) -> tuple[Action, ...]:
-    """The same without the removal of the earlier workload, while it is still needed.
+def handover(service: InferenceService, observed: Observed, wanted: int, rolling: RollingUpdate) -> Handover | None:
+    """The next step from the workload that is there to the one that the spec asks for; None where no other is there."""
+    before = _predecessor(service, observed.children)
+    if before is None:
+        return None
+    made = observed.children.get(asked_for(service))
+    return hand_over(service, observed, wanted, rolling, before=_replicas(before), after=_replicas(made))
 
-    It goes when as many new replicas are ready as are wanted, at once where `rollout.maxSurge` is 0, and when these
-    find no place beside it. But with `rollout.maxUnavailable` 0 its pods serve until there is room.
-    """
-    made = asked_for(service) in observed.children
-    ready = sum(pod.ready for pod in observed.pods if pod.active and (pod.group is not None) == service.spec.in_groups)
-    beside = service.spec.rollout.max_surge not in NONE
-    may_go = service.spec.rollout.max_unavailable not in NONE
-    if ready >= wanted or not beside or (made and may_go and cannot_be_placed(observed, now)):
+
+def keeping_predecessor(
+    actions: Sequence[Action], service: InferenceService, observed: Observed, step: Handover | None
+) -> tuple[Action, ...]:
+    """The same with what is left of the earlier workload in place of its removal, while any is."""
+    before = _predecessor(service, observed.children)
+    if before is None or step is None or step.predecessor == 0:
         return tuple(actions)
-    return without_removals(actions)
+    kept = without_removals(actions)
+    if step.predecessor == _replicas(before):
+        return kept
+    return (*kept, Resize(ChildKey.of(before), before, step.predecessor))
+
+
+def _predecessor(service: InferenceService, children: Mapping[ChildKey, Body]) -> Body | None:
+    return next((body for body in _others(service, children) if _stays(body)), None)
+
+
+def _replicas(body: Body | None) -> int:
+    return 0 if body is None else int((body.get("spec") or {}).get("replicas", 1))

@@ -48,6 +48,8 @@ class Scene:
     """The condition `ModelCached`."""
     trial_requests: int | None = None
     """That a trial has counted, of the generation that had fewer; None where none compares."""
+    overdue: str | None = None
+    """Words for a roll-out of groups that makes no progress."""
     unserved: str | None = None
     """Why others' autoscalers cannot read the load from this operator; None where they can, or are not meant to."""
 
@@ -153,7 +155,8 @@ def _trouble(scene: Scene) -> Verdict | None:
     urgent = [lack for lack in scene.lacks if lack.urgent]
     if urgent:
         return urgent[0].ready
-    failure = scene.apply_error or (scene.observed.deployment and scene.observed.deployment.replica_failure)
+    seen = scene.observed
+    failure = scene.apply_error or (seen.deployment and seen.deployment.replica_failure) or seen.evidence.refused
     if failure:
         return refusal(failure)
     return told(scene.in_trouble, scene.observed.evidence)
@@ -173,6 +176,8 @@ def _stalled(scene: Scene) -> Verdict | None:
         return Verdict(True, trial.reason, f"{trial.words}; the earlier pods stay until the spec changes again")
     if deployment is not None and deployment.deadline_exceeded and deployment.progressing is not None:
         return Verdict(True, Reason.PROGRESS_DEADLINE_EXCEEDED, deployment.progressing.message)
+    if scene.overdue is not None:
+        return Verdict(True, Reason.PROGRESS_DEADLINE_EXCEEDED, scene.overdue)
     return None
 
 

@@ -19,6 +19,7 @@ T = TypeVar("T")
 _PREFIXES = {
     "pods": "/api/v1",
     "nodes": "/api/v1",
+    "resourcequotas": "/api/v1",
     "secrets": "/api/v1",
     "services": "/api/v1",
     "serviceaccounts": "/api/v1",

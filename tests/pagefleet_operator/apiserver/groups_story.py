@@ -199,6 +199,47 @@ def test_a_group_takes_the_place_of_a_pod_where_there_is_no_room_for_both(
     eventually(lambda: fleet.serving() == [LEADERS[0]] and len(fleet.pods()) == 2, "the group serves", WAIT_S)
 
 
+def test_without_room_pods_give_way_to_one_group_after_the_other_while_somebody_serves(
+    api: Api, namespace: str, start: Start, fleet: Fleet
+) -> None:
+    fleet.room = 4
+    begin(api, namespace, start, fleet, replicas=4, engine={**ENGINE, "parallelism": {"tensor": 2, "pipeline": 1}})
+    held: list[int] = []
+
+    def followed() -> bool:
+        pods, serving = fleet.pods(), fleet.serving()
+        held.append(sum(labels.GROUP_OF not in pod["metadata"]["labels"] and "-".join(_parts(pod)[:-1]) != SET
+                        for pod in pods))  # fmt: skip
+        return not api.list("deployments", namespace) and serving == list(LEADERS)
+
+    api.merge("inferenceservices", namespace, "s", {"spec": {"engine": ENGINE}})
+    watched(followed, api, namespace, "two groups have the room of four pods")
+    assert 2 in held, f"pods went one group's room at a time, not {held}"
+
+
+def _parts(pod: Json) -> list[str]:
+    name: str = pod["metadata"]["name"]
+    return name.split("-")
+
+
+def test_pods_that_a_quota_refuses_are_told_of_in_the_quotas_words(
+    api: Api, namespace: str, start: Start, fleet: Fleet
+) -> None:
+    quota = {"metadata": {"name": "few", "namespace": namespace}, "spec": {"hard": {"pods": "0"}}}
+    api.create("resourcequotas", {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+    eventually(lambda: "used" in (api.get("resourcequotas", namespace, "few") or {}).get("status", {}), "it holds")
+    start(groups_look_s=0.5).ready()
+    api.create("inferenceservices", body(namespace), strict=True)
+    eventually(lambda: condition(api, namespace, "Ready").get("reason") == "QuotaExceeded", "it is told", WAIT_S)
+    words = condition(api, namespace, "Ready")["message"]
+    assert words.startswith("exceeded quota: few, requested: pods=1"), words
+    api.merge("resourcequotas", namespace, "few", {"spec": {"hard": {"pods": "3"}}})
+    eventually(lambda: condition(api, namespace, "Ready").get("message", "").startswith(
+        "2 of 2 pods serve; exceeded quota"), "of a group that is not whole too", WAIT_S)  # fmt: skip
+    api.merge("resourcequotas", namespace, "few", {"spec": {"hard": {"pods": "4"}}})
+    eventually(lambda: condition(api, namespace, "Ready").get("message") == "2 of 2 pods serve", "and no more", WAIT_S)
+
+
 def test_pods_of_one_node_follow_groups_and_groups_them_while_somebody_serves(
     api: Api, namespace: str, start: Start, fleet: Fleet
 ) -> None:
@@ -219,12 +260,19 @@ def test_a_worker_without_a_place_is_what_the_service_tells_of(
 ) -> None:
     fleet.room = 1
     start(groups_look_s=0.5).ready()
-    api.create("inferenceservices", body(namespace, replicas=1), strict=True)
+    late = {"progressDeadlineSeconds": 8}
+    api.create("inferenceservices", body(namespace, replicas=1, rollout=late), strict=True)
     eventually(lambda: LEADERS[0] in fleet.engines, "the leader has a place", WAIT_S)
     fleet.engines[LEADERS[0]].draining = True  # it is not ready: it waits for its worker
     eventually(lambda: condition(api, namespace, "Ready").get("reason") == "Unschedulable", "it is told", WAIT_S)
     assert f"{LEADERS[0]}-1: " in condition(api, namespace, "Ready")["message"]
     assert NO_ROOM in condition(api, namespace, "Ready")["message"]
+    stalled = functools.partial(condition, api, namespace, "Stalled")
+    eventually(lambda: stalled().get("reason") == "ProgressDeadlineExceeded", "it waits for ever", WAIT_S)
+    assert stalled()["message"].startswith("no progress for 8 s")
+    fleet.room = None
+    fleet.engines[LEADERS[0]].draining = False
+    eventually(lambda: settled(api, namespace, "1/1") and not stalled(), "with room it goes on", WAIT_S)
 
 
 def test_the_longest_name_gets_groups(api: Api, namespace: str, start: Start, fleet: Fleet) -> None:

@@ -1,5 +1,6 @@
 """Replicas that are groups of pods, under an API server with and without LWS' real CRD."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -67,8 +68,43 @@ def test_one_kind_of_workload_follows_the_other(api: Api, namespace: str, start:
     api.merge("inferenceservices", namespace, "s", {"spec": {"engine": ENGINE}})
     eventually(lambda: len(lws.sets(api, namespace)) == 1, "the LeaderWorkerSet is made beside it")
     never(lambda: not api.list("deployments", namespace), "the Deployment went before a group served", 2)
-    api.merge("inferenceservices", namespace, "s", {"spec": {"rollout": {"maxSurge": 0}}})
-    eventually(lambda: not api.list("deployments", namespace), "the Deployment goes where nothing may be beside it")
+    assert [each["spec"]["replicas"] for each in lws.sets(api, namespace)] == [1], "one group more than are wanted"
+    api.merge("inferenceservices", namespace, "s", {"spec": {"rollout": {"maxSurge": 0, "maxUnavailable": 1}}})
+    eventually(lambda: api.list("deployments", namespace)[0]["spec"]["replicas"] == 1, "one pod gives way")
+    api.merge("inferenceservices", namespace, "s", {"spec": {"rollout": {"maxUnavailable": 2}}})
+    eventually(lambda: not api.list("deployments", namespace), "the Deployment goes where none need be left")
+
+
+def test_why_groups_are_not_made_is_told_by_the_sets_events_and_that_it_lasts(
+    api: Api, namespace: str, start: Start
+) -> None:
+    """Nobody makes the set's pods here, so its controller's word is ours."""
+    lws.install(api)
+    start(groups_look_s=0.3).ready()
+    wanted = body(namespace)
+    wanted["spec"]["rollout"] = {"progressDeadlineSeconds": 4}
+    api.create("inferenceservices", wanted, strict=True)
+    eventually(lambda: len(lws.sets(api, namespace)) == 1, "the LeaderWorkerSet is made")
+    name = labels.group_set_name("s")
+    words = f'pods "{name}-0" is forbidden: exceeded quota: few, requested: pods=1'
+    about = {"kind": "StatefulSet", "apiVersion": "apps/v1", "namespace": namespace, "name": name}
+    event = {
+        "metadata": {"name": "refused", "namespace": namespace},
+        "regarding": about,
+        "reason": "FailedCreate",
+        "note": f"create Pod {name}-0 in StatefulSet {name} failed error: {words}",
+        "type": "Warning",
+        "action": "Create",
+        "reportingController": "statefulset-controller",
+        "reportingInstance": "statefulset-controller",
+        "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+    }
+    api.create("events", {"apiVersion": "events.k8s.io/v1", "kind": "Event", **event})
+    eventually(lambda: condition(api, namespace, "Ready").get("reason") == "QuotaExceeded", "the quota is told", 15)
+    assert condition(api, namespace, "Ready")["message"] == "exceeded quota: few, requested: pods=1"
+    late = "ProgressDeadlineExceeded"
+    eventually(lambda: condition(api, namespace, "Stalled").get("reason") == late, "and that it lasts", 30)
+    assert "0 groups of the latest template were made" in condition(api, namespace, "Stalled")["message"]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pagefleet_operator.facts.evidence import (
     extended_requests,
     probe_kill,
     pulls,
+    refused,
     taken_by,
 )
 
@@ -166,3 +167,27 @@ def test_a_container_that_a_probe_ended_is_told_from_one_that_ended_by_itself(
     events: list[dict[str, Any]], expected: str | None
 ) -> None:
     assert probe_kill(events, datetime(2026, 1, 1, 0, 0, 10, tzinfo=UTC)) == expected
+
+
+def _of_set(reason: str, at: str, message: str = "x") -> dict[str, Any]:
+    return {"reason": reason, "message": message, "lastTimestamp": at}
+
+
+EARLY, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z"
+QUOTA = 'pods "s-1" is forbidden: exceeded quota: few, requested: pods=1'
+
+
+def test_a_sets_pod_is_refused_while_that_is_the_last_that_was_said() -> None:
+    said = f"create Pod s-1 in StatefulSet s failed error: {QUOTA}"
+    no, made = _of_set("FailedCreate", LATER, said), _of_set("SuccessfulCreate", EARLY)
+    assert refused([no, made], None) == QUOTA
+    assert refused([{**no, "message": f"(combined from similar events): {said}"}], None) == QUOTA
+    assert refused([{**no, "lastTimestamp": EARLY}, made], None) == QUOTA, "one of two was made in that second"
+    assert refused([{**no, "lastTimestamp": EARLY}, {**made, "lastTimestamp": LATER}], None) is None
+    assert refused([_of_set("Scheduled", LATER)], None) is None
+
+
+def test_what_was_said_of_an_earlier_set_of_that_name_does_not_count() -> None:
+    no = _of_set("FailedCreate", EARLY, QUOTA)
+    assert refused([no], datetime.fromisoformat(LATER)) is None
+    assert refused([no], datetime.fromisoformat(EARLY)) == QUOTA

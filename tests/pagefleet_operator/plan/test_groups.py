@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from pagefleet_api.reasons import Reason
-from pagefleet_operator.facts.observed import LEAVING_COST, Observed, Pod, PodProblem
+from pagefleet_operator.facts.observed import LEAVING_COST, DeploymentView, Observed, Pod, PodProblem
+from pagefleet_operator.plan.groups import lacking
 from pagefleet_operator.plan.replicas import ReplicaPlan, plan_replicas
 from tests.pagefleet_operator.plan.build import NOW, drained, observed, pod, sample
 
@@ -102,3 +103,14 @@ def test_in_a_roll_out_the_number_goes_down_at_once() -> None:
 def test_the_first_groups_are_as_many_as_are_wanted_beside_the_pods_of_a_deployment() -> None:
     found = plan(2, Observed(pods=(pod("old"),), grouped=True))
     assert (names(found.drain), found.deployment_replicas) == ([], 2)
+
+
+def test_sets_lack_pods_for_groups_that_are_not_there_and_for_groups_that_are_not_whole() -> None:
+    view = DeploymentView(name="s", replicas=2, group_size=2, created=NOW.wall)
+    seen = Observed(deployment=view, pods=(leader(0),), workers=(behind(0),), grouped=True)
+    assert lacking(seen) == {"s": NOW.wall}
+    both = replace(seen, pods=(leader(0), leader(1)))
+    assert lacking(both) == {"g1": leader(1).created}
+    assert lacking(replace(both, workers=())) == {"g0": leader(0).created, "g1": leader(1).created}
+    assert lacking(replace(both, workers=(behind(0), behind(1)))) == {}
+    assert lacking(replace(seen, grouped=False)) == lacking(replace(seen, deployment=None)) == {}

@@ -1,21 +1,20 @@
 """A Deployment or a LeaderWorkerSet makes the pods; where one follows the other, pods serve all the while."""
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from pagefleet_api import labels
-from pagefleet_api.reasons import Reason
 from pagefleet_api.service import InferenceService
-from pagefleet_operator.facts.observed import Body, ChildKey, Observed, Pod, PodProblem
-from pagefleet_operator.plan.convergence import Action, Apply, Conflict, Remove, without_pods
+from pagefleet_operator.facts.observed import Body, ChildKey, Observed, Pod
+from pagefleet_operator.plan.convergence import Action, Apply, Conflict, Remove, Resize, without_pods
+from pagefleet_operator.plan.handover import Handover
+from pagefleet_operator.plan.rollout import RollingUpdate
 from pagefleet_operator.reconciling import workloads
-from tests.pagefleet_operator.plan.build import NOW, pod
+from tests.pagefleet_operator.plan.build import pod
 
 DEPLOYMENT, SET = ChildKey("Deployment", "s"), ChildKey("LeaderWorkerSet", labels.group_set_name("s"))
-NO_PLACE = PodProblem(Reason.UNSCHEDULABLE, "no room", since=NOW.wall - timedelta(minutes=5))
 
 
 def service(*, pipeline: int = 2, **rollout: Any) -> InferenceService:
@@ -39,13 +38,6 @@ def leader(name: str = "g0", **changes: Any) -> Pod:
 
 
 REMOVALS: tuple[Action, ...] = (Remove(DEPLOYMENT, {}), Remove(ChildKey("PodDisruptionBudget", "s"), {}))
-
-
-def kept(seen: Observed, wanted: int = 1, **asked: Any) -> bool:
-    """Whether the Deployment stays."""
-    left = workloads.keeping_predecessor(REMOVALS, service(**asked), seen, wanted, NOW)
-    assert REMOVALS[1] in left
-    return REMOVALS[0] not in left
 
 
 def test_what_the_spec_asks_for_comes_before_what_is_there_still() -> None:
@@ -108,32 +100,35 @@ def test_a_workload_of_somebody_else_is_no_earlier_one(copied: ChildKey, pipelin
     assert workloads.grouped(asked, {copied: copy}) == (pipeline == 2)
 
 
-def test_the_earlier_workload_stays_until_as_many_as_are_wanted_serve() -> None:
-    beside = Observed(children={SET: body(SET)}, grouped=True)
-    assert kept(Observed(pods=(pod("old"),)))
-    assert kept(replace(beside, pods=(pod("old"), leader(ready=False))))
-    assert kept(replace(beside, pods=(pod("old"), leader())), wanted=2)
-    assert not kept(replace(beside, pods=(pod("old"), leader())))
-    assert not kept(replace(beside, pods=()), wanted=0)
+def gone(before: int, seen: Observed, step: Handover | None) -> tuple[Action, ...]:
+    """What is done with a Deployment of so many replicas."""
+    children = {DEPLOYMENT: body(DEPLOYMENT, replicas=before), SET: body(SET, replicas=1)}
+    return workloads.keeping_predecessor(REMOVALS, service(), replace(seen, children=children), step)
 
 
-def test_it_goes_first_where_nothing_may_be_beside_it_or_finds_a_place() -> None:
-    waits = Observed(
-        pods=(pod("old"), leader(ready=False, started=False)),
-        workers=(leader("w", ready=False, started=False, problem=NO_PLACE, created=NOW.wall),),
-        children={SET: body(SET)},
-        grouped=True,
-    )
-    assert not kept(waits)
-    assert not kept(waits, maxUnavailable="25%")
-    assert kept(waits, maxUnavailable=0), "pods that serve are not given up"
-    assert kept(replace(waits, workers=()))
-    assert not kept(replace(waits, workers=()), maxSurge=0)
-    assert not kept(Observed(), maxSurge="0%")
+def test_the_earlier_workload_shrinks_and_goes_with_its_last_pod() -> None:
+    seen = Observed()
+    assert gone(3, seen, Handover(1, 3)) == (REMOVALS[1],)
+    *rest, resize = gone(3, seen, Handover(1, 2))
+    assert (rest, resize) == ([REMOVALS[1]], Resize(DEPLOYMENT, body(DEPLOYMENT, replicas=3), 2))
+    assert gone(3, seen, Handover(3, 0)) == REMOVALS
+    assert workloads.keeping_predecessor(REMOVALS, service(), seen, None) == REMOVALS
+
+
+def test_the_number_of_either_is_as_the_roll_out_rules_it() -> None:
+    rolling = RollingUpdate(1, 0)
+    seen = Observed(pods=(pod("a"), pod("b")), children={DEPLOYMENT: body(DEPLOYMENT, replicas=2)})
+    assert workloads.handover(service(), seen, 2, rolling) == Handover(1, 2)
+    made = replace(seen, children={**seen.children, SET: body(SET, replicas=2)}, grouped=True)
+    assert workloads.handover(service(), made, 2, rolling) == Handover(2, 2)
+    leaves = {DEPLOYMENT: body(DEPLOYMENT, leaves=True, replicas=2), SET: body(SET)}
+    assert workloads.handover(service(), replace(seen, children=leaves), 2, rolling) is None
+    assert workloads.handover(service(pipeline=1), seen, 2, rolling) is None
 
 
 def test_while_pods_stay_untouched_neither_workload_is_written_nor_removed_and_conflicts_are_told() -> None:
     applied = Apply({"kind": "LeaderWorkerSet", "metadata": {"name": "x"}})
     account = Apply({"kind": "ServiceAccount", "metadata": {"name": "s"}})
     conflict = Conflict(SET, "somebody else's")
-    assert without_pods((account, applied, *REMOVALS, conflict)) == (account, REMOVALS[1], conflict)
+    resized = Resize(DEPLOYMENT, {}, 1)
+    assert without_pods((account, applied, *REMOVALS, resized, conflict)) == (account, REMOVALS[1], conflict)

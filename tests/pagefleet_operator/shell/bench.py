@@ -62,6 +62,10 @@ class Server:
     async def delete(self, kind: Kind, live: Mapping[str, Any]) -> None:
         self._write(f"delete {kind.name}", live)
 
+    async def resize(self, kind: Kind, live: Mapping[str, Any], replicas: int) -> dict[str, Any]:
+        spec = {**live["spec"], "replicas": replicas}
+        return {**live, **self._write(f"resize {kind.name}", {"metadata": live["metadata"], "spec": spec})}
+
     async def mark_pod(
         self, namespace: str, name: str, uid: str, *, pod_labels: Mapping[str, Any], annotations: Mapping[str, Any]
     ) -> dict[str, Any]:
@@ -80,6 +84,9 @@ class Server:
 
     async def post_event(self, namespace: str, name: str, uid: str, note: News) -> None:
         self._write(f"event {note.reason}", {"metadata": {}})
+
+    async def items(self, kind: Kind, namespace: str | None, *, fields: str = "") -> list[dict[str, Any]]:
+        return []
 
     async def read(self, kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
         return self.foreign.get(kind.name)

@@ -10,7 +10,7 @@ from pagefleet_api.reasons import Reason
 from pagefleet_operator.apiserver import cluster as api
 from pagefleet_operator.apiserver import inquiry
 from pagefleet_operator.apiserver.inquiry import Inquiry
-from pagefleet_operator.facts.observed import Evidence, Observed, Pod, PodProblem, Warned
+from pagefleet_operator.facts.observed import DeploymentView, Evidence, Observed, Pod, PodProblem, Warned
 from pagefleet_operator.facts.starts import Start
 from pagefleet_operator.kinds import Kind
 from tests.pagefleet_operator.observed.test_evidence import GPU, LIVENESS, event, node, pod
@@ -216,3 +216,20 @@ async def test_names_of_resources_that_nobody_asks_about_any_more_go(monkeypatch
 
 async def _nothing(_self: Lister, _kind: Kind, _namespace: str | None, *, fields: str = "") -> list[dict[str, Any]]:
     return []
+
+
+async def test_why_a_groups_pods_are_not_made_is_asked_of_the_sets_that_lack_them() -> None:
+    lister = Lister()
+    words = 'pods "s-1" is forbidden: exceeded quota: few'
+    lister.events = [{"reason": "FailedCreate", "message": words, "lastTimestamp": "2026-01-01T00:00:30Z"}]
+    view = DeploymentView(name="s", replicas=2, group_size=1)
+    first = Pod(name="s-0", uid="s-0", group=0, ready=True)
+    short = Observed(deployment=view, pods=(first,), grouped=True)
+    asks = Inquiry(lister, everywhere=False)
+    for _ in range(2):
+        assert (await asks.about("n", short, NOW)).refused == words
+    assert lister.asked == ["events involvedObject.kind=StatefulSet,involvedObject.name=s"]
+    whole = replace(short, pods=(first, Pod(name="s-1", uid="s-1", group=1, ready=True)))
+    assert (await asks.about("n", whole, NOW)).refused is None
+    lister.events = []
+    assert (await Inquiry(lister, everywhere=False).about("n", short, NOW)).refused is None

@@ -40,6 +40,23 @@ async def test_a_child_that_the_spec_no_longer_asks_for_is_removed_once() -> Non
     assert bench.server.bodies[calls.index("delete PodDisruptionBudget") - len(calls)] == {**live, "metadata": meta}
 
 
+async def test_pods_give_way_to_groups_a_step_at_a_time() -> None:
+    bench = Bench()
+    bench.service(replicas=3)
+    await bench.passes()
+    for number in range(3):
+        bench.pod(f"p{number}")
+    shared = {"runtime": "vllm", "image": "v", "device": "cuda", "parallelism": {"pipeline": 2}}
+    asked = {"model": {"uri": "file:///m"}, "engine": shared, "replicas": 3, "rollout": {"maxSurge": 0}}
+    bench.service(version=1000, **asked)
+    calls = await bench.passes(count=2)
+    assert [call for call in calls if call.partition(" ")[0] in {"resize", "delete"}] == ["resize Deployment"]
+    live = {child.kind: body["spec"]["replicas"] for child, body in bench.cache.children(KEY).items() if "spec" in body
+            and "replicas" in body["spec"]}  # fmt: skip
+    assert live == {"Deployment": 1, "LeaderWorkerSet": 1}, "two pods make room for a group of two"
+    assert (KEY, 2.0) in bench.again, "a group is missing: whether somebody refuses it is looked up soon"
+
+
 async def test_a_pod_leaves_the_service_and_is_told_before_the_deployment_shrinks() -> None:
     bench = Bench()
     bench.service(replicas=2)

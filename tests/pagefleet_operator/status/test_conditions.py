@@ -65,6 +65,11 @@ def sick(reason: Reason, words: str = "words", name: str = "b") -> Pod:
             ("False", "QuotaExceeded", "exceeded quota: q"),
         ),
         (
+            Observed(DeploymentView(name="d"), evidence=Evidence(refused='pods "d-1" is forbidden: exceeded quota: q')),
+            1,
+            ("False", "QuotaExceeded", "exceeded quota: q"),
+        ),
+        (
             Observed(DeploymentView(name="d", replica_failure="the object is invalid")),
             1,
             ("False", "ApplyFailed", "the object is invalid"),
@@ -78,6 +83,15 @@ def test_ready_means_that_something_serves_and_else_gives_the_cause(
     found = condition(status(seen, wanted), "Ready")
     assert found is not None
     assert (found.status, found.reason, found.message) == expected
+
+
+def test_groups_that_make_no_progress_are_stalled_and_go_on_serving() -> None:
+    found = status(observed(pod("a"), sick(Reason.STARTING)), 2, overdue="no progress for 60 s")
+    stalled, told = condition(found, "Stalled"), condition(found, "Ready")
+    assert stalled is not None and told is not None
+    assert (stalled.status, stalled.reason) == ("True", "ProgressDeadlineExceeded")
+    assert (stalled.message, told.status) == ("no progress for 60 s", "True")
+    assert condition(found, "Reconciling") is None
 
 
 def test_a_roll_out_of_a_serving_fleet_stays_ready() -> None:

@@ -1,0 +1,98 @@
+"""A roll-out of groups is late when nothing came of it for as long as the service says."""
+
+from dataclasses import replace
+from typing import Any
+
+from pagefleet_api import labels
+from pagefleet_api.reasons import Reason
+from pagefleet_operator.facts.observed import ChildKey, DeploymentView, Observed, Pod, PodProblem
+from pagefleet_operator.facts.starts import Start
+from pagefleet_operator.plan.headway import Headway, follow
+from tests.pagefleet_operator.plan.build import at, pod
+
+DEADLINE_S = 600
+SET = ChildKey("LeaderWorkerSet", "s")
+
+
+def leader(place: int, template: str = "new", **changes: Any) -> Pod:
+    return pod(f"g{place} {template}", group=place, template_hash=template, **{"created": None, **changes})
+
+
+def seen(*pods: Pod, template: str = "new", **changes: Any) -> Observed:
+    return Observed(deployment=DeploymentView(name="s", template=template), pods=pods, grouped=True, **changes)
+
+
+def after(seconds: float, observed: Observed, before: Headway | None = None, wanted: int = 2) -> Headway:
+    found = follow(before, observed, wanted, at(seconds))
+    assert found is not None
+    return found
+
+
+def late(headway: Headway, seconds: float) -> bool:
+    return headway.overdue(DEADLINE_S, at(seconds)) is not None
+
+
+def test_a_deployment_has_a_deadline_of_its_own() -> None:
+    assert follow(None, Observed(grouped=True), 1, at(0)) is None
+    assert follow(None, replace(seen(leader(0)), grouped=False), 1, at(0)) is None
+
+
+def test_a_roll_out_that_stands_still_is_late_and_says_how_far_it_came() -> None:
+    begun = after(0, seen(leader(0), leader(1, ready=False)))
+    still = after(599, seen(leader(0), leader(1, ready=False)), begun)
+    assert not late(still, 599)
+    assert still.overdue(DEADLINE_S, at(600)) == (
+        "no progress for 600 s (rollout.progressDeadlineSeconds): "
+        "2 groups of the latest template were made, 1 became ready"
+    )
+
+
+def test_each_step_begins_the_time_anew_and_a_step_taken_twice_does_not() -> None:
+    old = leader(0, "old")
+    first = after(0, seen(old))
+    made = after(100, seen(old, leader(1, ready=False)), first)
+    ready = after(200, seen(old, leader(1)), made)
+    fewer = after(300, seen(leader(1)), ready)
+    assert [each.since for each in (made, ready, fewer)] == [at(each).wall for each in (100, 200, 300)]
+    lost = after(400, seen(), fewer)
+    again = after(500, seen(leader(1)), lost)
+    assert again.since == at(300).wall, "made anew and failing again for ever is no progress"
+    assert late(again, 900)
+
+
+def test_one_that_was_complete_is_never_late_until_the_template_changes() -> None:
+    both = seen(leader(0), leader(1))
+    complete = after(0, both)
+    broken = after(5000, seen(leader(0), leader(1, ready=False)), complete)
+    assert not late(broken, 50_000)
+    changed = after(6000, seen(leader(0), leader(1), template="newer"), broken)
+    assert changed.since == at(6000).wall
+    assert late(changed, 6600)
+
+
+def test_pods_of_the_workload_before_are_to_go_too() -> None:
+    beside = seen(leader(0), leader(1), pod("of a Deployment", created=None))
+    assert not after(0, beside).complete
+    assert after(9, seen(leader(0), leader(1)), after(0, beside)).complete
+
+
+def test_a_group_that_finishes_its_answers_is_waited_for_and_one_on_a_lost_node_is_not() -> None:
+    leaves = leader(0, "old", terminating=True)
+    begun = after(0, seen(leaves))
+    assert after(500, seen(leaves), begun).since == at(500).wall
+    lost = replace(leaves, problem=PodProblem(Reason.NODE_LOST, "its node is away"))
+    assert after(500, seen(lost), after(0, seen(lost))).since == at(0).wall
+
+
+def test_what_is_not_remembered_is_told_by_the_times_of_the_objects() -> None:
+    managers = [
+        {"manager": labels.FIELD_MANAGER, "operation": "Apply", "time": "2026-01-01T00:00:20Z"},
+        {"manager": "lws", "operation": "Update", "time": "2026-01-01T00:09:00Z"},
+    ]
+    children = {SET: {"metadata": {"managedFields": managers}}, ChildKey("Service", "s"): {"metadata": {}}}
+    assert after(700, seen(children=children)).since == at(20).wall
+    born = leader(0, ready=False, created=at(30).wall)
+    assert after(700, seen(born, children=children)).since == at(30).wall
+    ready = leader(0, created=at(30).wall, start=Start(ready=at(90).wall))
+    assert after(700, seen(ready, children=children)).since == at(90).wall
+    assert after(700, seen()).since == at(700).wall
