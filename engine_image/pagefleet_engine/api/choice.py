@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from pagefleet_engine.api.detokenizer import Detokenizer
-from pagefleet_engine.api.stop import StopMatcher
+from pagefleet_engine.api.stop import Pattern, StopMatcher
 from pagefleet_engine.steps import TokenLogprobs
 from pagefleet_engine.wire import TokenEvent
 
@@ -47,7 +47,7 @@ class Choice:
     the first `min_tokens` tokens has no part in a stop string.
     """
 
-    def __init__(self, vocabulary: Vocabulary, stops: Sequence[str] = (), min_tokens: int = 0) -> None:
+    def __init__(self, vocabulary: Vocabulary, stops: Sequence[Pattern] = (), min_tokens: int = 0) -> None:
         self._vocabulary = vocabulary
         self._detokenizer = Detokenizer()
         self._matcher = StopMatcher(stops) if stops else None

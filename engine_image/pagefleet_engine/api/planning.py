@@ -11,6 +11,7 @@ from pagefleet_engine.api.generation import Plan
 from pagefleet_engine.api.model import TokenIds
 from pagefleet_engine.api.requests import GenerationRequest
 from pagefleet_engine.api.seeds import choice_seed
+from pagefleet_engine.api.stop import Pattern
 from pagefleet_engine.scheduler import admission
 from pagefleet_engine.steps import MIN_TEMPERATURE, Sampling
 from pagefleet_engine.wire import CoreReady, Submit
@@ -91,7 +92,8 @@ def plan(
                     cache_salt=cache_salt,
                 )
             )
-    choices = [Choice(tokenizer, request.stops, request.min_tokens or 0) for _ in submits]
+    stops = [Pattern.of(stop) for stop in request.stops]
+    choices = [Choice(tokenizer, stops, request.min_tokens or 0) for _ in submits]
     return Plan(submits, choices, request.choices)
 
 

@@ -11,27 +11,55 @@ class Matched(NamedTuple):
     stopped: bool
 
 
+class Pattern(NamedTuple):
+    """A stop string, prepared once for all answers that look for it."""
+
+    text: str
+    fallbacks: tuple[int, ...]
+    """Of the first n + 1 characters: the length of the longest shorter prefix that also ends them."""
+
+    @classmethod
+    def of(cls, text: str) -> "Pattern":
+        """Prepare `text`, which is not empty (Knuth, Morris, Pratt 1977: time and room grow with its length)."""
+        fallbacks, matched = [0], 0
+        for character in text[1:]:
+            while matched and text[matched] != character:
+                matched = fallbacks[matched - 1]
+            matched += text[matched] == character
+            fallbacks.append(matched)
+        return cls(text, tuple(fallbacks))
+
+    def after(self, matched: int, character: str) -> int:
+        """How many characters are matched after one more, where `matched`, fewer than all, were before it."""
+        while matched and self.text[matched] != character:
+            matched = self.fallbacks[matched - 1]
+        return matched + (self.text[matched] == character)
+
+
 class StopMatcher:
     """Holds back every suffix that may still become a stop string; nothing of a stop string gets out.
 
     The stop string that is complete first wins, the longest of those that end together; so the text is the
-    same for every way of splitting it into pieces. After a match, `push` must not be called again.
+    same for every way of splitting it into pieces. A character costs the same however long the stop strings
+    are and whatever came before. After a match, `push` must not be called again.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
-        self._stops = tuple(stops)
+    def __init__(self, patterns: Sequence[Pattern]) -> None:
+        self._patterns = tuple(patterns)
+        self._matched = [0] * len(self._patterns)
         self._held = ""
 
     def push(self, text: str) -> Matched:
         """The part of the held and new text that no stop string can claim any more."""
-        if not self._stops:
+        if not self._held and not any(pattern.text[0] in text for pattern in self._patterns):
             return Matched(text, stopped=False)
-        buffer = self._held + text
-        start = self._first_match(buffer)
-        if start is not None:
-            self._held = ""
-            return Matched(buffer[:start], stopped=True)
-        shown = len(buffer) - self._suffix_to_hold(buffer)
+        before, buffer = len(self._held), self._held + text
+        for end, character in enumerate(text, before + 1):
+            stop_chars = self._advance(character)
+            if stop_chars:
+                self._held = ""
+                return Matched(buffer[: end - stop_chars], stopped=True)
+        shown = len(buffer) - max(self._matched, default=0)
         self._held = buffer[shown:]
         return Matched(buffer[:shown], stopped=False)
 
@@ -40,21 +68,11 @@ class StopMatcher:
         held, self._held = self._held, ""
         return held
 
-    def _first_match(self, buffer: str) -> int | None:
-        best: tuple[int, int] | None = None
-        for stop in self._stops:
-            start = buffer.find(stop)
-            if start >= 0:
-                found = (start + len(stop), start)
-                best = found if best is None else min(best, found)
-        return None if best is None else best[1]
-
-    def _suffix_to_hold(self, buffer: str) -> int:
-        """Length of the longest suffix of `buffer` that begins a stop string."""
+    def _advance(self, character: str) -> int:
+        """Characters of the longest stop string that ends with this one; 0 where none does."""
         longest = 0
-        for stop in self._stops:
-            for length in range(min(len(stop) - 1, len(buffer)), longest, -1):
-                if buffer.endswith(stop[:length]):
-                    longest = length
-                    break
+        for index, pattern in enumerate(self._patterns):
+            matched = self._matched[index] = pattern.after(self._matched[index], character)
+            if matched == len(pattern.text):
+                longest = max(longest, matched)
         return longest

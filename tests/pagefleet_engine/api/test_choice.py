@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagefleet_engine.api.choice import Choice, Delta
+from pagefleet_engine.api.stop import Pattern
 from pagefleet_engine.wire import TokenEvent
 from tests.pagefleet_engine.api.words import Words, events
 
@@ -38,7 +39,7 @@ def test_without_stops_the_text_is_all_bytes_decoded_and_every_token_has_an_entr
 @given(st.text(alphabet="ab世", min_size=1, max_size=12), st.text(alphabet="ab世", min_size=1, max_size=3))
 def test_entries_stop_where_the_stop_string_begins(whole: str, stop: str) -> None:
     words = Words([bytes([byte]) for byte in whole.encode()])
-    choice = Choice(words, [stop])
+    choice = Choice(words, [Pattern.of(stop)])
     deltas = run(choice, events(list(range(len(words.tokens))), top=0))
     before, found, _ = whole.partition(stop)
     assert text(deltas) == before
@@ -58,30 +59,30 @@ def test_the_stop_token_and_markup_have_no_text_but_count_and_have_entries() -> 
 
 
 def test_a_stop_string_that_is_complete_with_the_last_token_counts_as_stop() -> None:
-    choice = Choice(Words([b"a", b"END"]), ["END"])
+    choice = Choice(Words([b"a", b"END"]), [Pattern.of("END")])
     assert text(run(choice, events([0, 1], "length"))) == "a"
     assert choice.finish_reason == "stop"
 
 
 def test_a_stop_string_counts_only_after_the_least_tokens() -> None:
-    choice = Choice(Words([b"E", b"ND", b"aEN", b"D", b"END"]), ["END"], min_tokens=2)
+    choice = Choice(Words([b"E", b"ND", b"aEN", b"D", b"END"]), [Pattern.of("END")], min_tokens=2)
     assert text(run(choice, events([0, 1, 2, 3, 4], "length"))) == "ENDa"
     assert (choice.finish_reason, choice.completion_tokens) == ("stop", 4)
 
 
 def test_an_unfinished_character_in_the_least_tokens_is_told_at_the_end() -> None:
-    choice = Choice(Words([b"a", b"\xe4"]), ["\ufffd"], min_tokens=2)
+    choice = Choice(Words([b"a", b"\xe4"]), [Pattern.of("\ufffd")], min_tokens=2)
     assert text(run(choice, events([0, 1], "length"))) == "a\ufffd"
     assert choice.finish_reason == "length"
 
 
 def test_held_text_comes_out_at_the_end() -> None:
-    choice = Choice(Words([b"a", b"EN"]), ["END"])
+    choice = Choice(Words([b"a", b"EN"]), [Pattern.of("END")])
     assert [delta.text for delta in run(choice, events([0, 1], "length"))] == ["a", "EN"]
 
 
 def test_an_unfinished_character_may_complete_a_stop_at_the_end() -> None:
-    choice = Choice(Words([b"a", b"\xe4"]), ["\ufffd"])
+    choice = Choice(Words([b"a", b"\xe4"]), [Pattern.of("\ufffd")])
     assert text(run(choice, events([0, 1], "length"))) == "a"
     assert choice.finish_reason == "stop"
 

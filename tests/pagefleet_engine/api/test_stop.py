@@ -1,21 +1,26 @@
 """Stop strings over text that comes in pieces."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagefleet_engine.api.stop import StopMatcher
+from pagefleet_engine.api.stop import Pattern, StopMatcher
 
 ALPHABET = st.text(alphabet="ab", max_size=30)
 STOPS = st.lists(st.text(alphabet="ab", min_size=1, max_size=5), max_size=4)
 
 
+def matcher_of(stops: list[str]) -> StopMatcher:
+    return StopMatcher([Pattern.of(each) for each in stops])
+
+
 def run(text: str, stops: list[str], cuts: list[int]) -> tuple[str, bool]:
     """The shown text and whether it was stopped, with `text` cut at `cuts`."""
     edges = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
-    matcher, shown = StopMatcher(stops), ""
+    matcher, shown = matcher_of(stops), ""
     for a, b in pairwise(edges):
         matched = matcher.push(text[a:b])
         shown += matched.text
@@ -43,7 +48,7 @@ def test_any_split_gives_the_text_before_the_stop_that_is_complete_first(
 @given(ALPHABET, STOPS)
 def test_nothing_of_a_stop_string_is_shown_before_it_is_complete(text: str, stops: list[str]) -> None:
     final, _ = expected(text, stops)
-    matcher, shown = StopMatcher(stops), ""
+    matcher, shown = matcher_of(stops), ""
     for character in text:
         matched = matcher.push(character)
         shown += matched.text
@@ -71,5 +76,26 @@ def test_overlapping_stops_end_the_text_where_the_first_one_is_complete(
 
 
 def test_a_suffix_that_may_become_a_stop_is_held_and_released_when_it_does_not() -> None:
-    matcher = StopMatcher(["DEFGHIJ"])
+    matcher = matcher_of(["DEFGHIJ"])
     assert [matcher.push(piece).text for piece in ("AB", "C DE", "FG", "X")] == ["AB", "C ", "", "DEFGX"]
+
+
+def test_a_character_takes_few_comparisons_however_long_the_stops_and_what_is_held() -> None:
+    text = "ab" * 500
+    compared = 0
+
+    class Counting(str):
+        __slots__ = ()
+
+        def __getitem__(self, place: Any) -> str:
+            nonlocal compared
+            compared += 1
+            return super().__getitem__(place)
+
+    stops = [f"{text}{end}" for end in "cdefghijklmnopq"] + [f"a{text}"]
+    patterns = [Pattern(Counting(each), Pattern.of(each).fallbacks) for each in stops]
+    matcher = StopMatcher(patterns)
+    for character in text:
+        matcher.push(character)
+    assert matcher.finish() == text
+    assert compared <= 4 * len(stops) * len(text), "comparisons grow with the length of what was matched"
