@@ -11,6 +11,7 @@ from pagefleet_engine.api.admin import AdminEndpoints
 from pagefleet_engine.api.edge import Edge
 from pagefleet_engine.api.endpoints import Endpoints
 from pagefleet_engine.api.errors import AnswerFailed, ApiError, InvalidRequest, MethodRefused, PathUnknown
+from pagefleet_engine.api.fields import cut
 from pagefleet_engine.api.host import EngineHost
 from pagefleet_engine.api.transport import error_response
 
@@ -60,7 +61,7 @@ def _app(host: EngineHost) -> FastAPI:
             "request_refused",
             extra={
                 "request": getattr(request.state, "request_id", None),
-                "path": request.url.path,
+                "path": cut(request.url.path),
                 "status": errors.http_status(error),
                 "code": errors.code(error),
                 "reason": error.message,
@@ -77,7 +78,7 @@ def _app(host: EngineHost) -> FastAPI:
 async def _on_http_error(request: Request, error: Exception) -> Response:
     """The router's own refusals in OpenAI's shape."""
     assert isinstance(error, HTTPException)
-    path, method = request.url.path, request.method
+    path, method = cut(request.url.path), request.method
     found: ApiError = InvalidRequest(str(error.detail))
     if error.status_code == 404:
         found = PathUnknown(f"There is nothing at {path}.")
@@ -90,5 +91,5 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_surprise(request: Request, error: Exception) -> Response:
-    log.error("request_failed", extra={"path": request.url.path, "error": repr(error)})
+    log.error("request_failed", extra={"path": cut(request.url.path), "error": repr(error)})
     return error_response(AnswerFailed("The server failed on this request; it is logged."))

@@ -17,6 +17,7 @@ from pagefleet_engine.api.choice import Choice, Delta
 from pagefleet_engine.api.completions import CompletionDialect
 from pagefleet_engine.api.dialect import Dialect, Heading, Whole
 from pagefleet_engine.api.errors import ModelUnknown
+from pagefleet_engine.api.fields import shown
 from pagefleet_engine.api.gate import Claim
 from pagefleet_engine.api.generation import ClientGone, Direct, Generation, Progress
 from pagefleet_engine.api.host import EngineHost
@@ -82,7 +83,8 @@ class Endpoints:
     def _check_model(self, name: str | None) -> None:
         if name is not None and name != self._host.model_name:
             raise ModelUnknown(
-                f"The model {name!r} does not exist here; this server has {self._host.model_name!r}.", param="model"
+                f"The model {shown(name)} does not exist here; this server has {shown(self._host.model_name)}.",
+                param="model",
             )
 
     async def _answer(

@@ -4,6 +4,7 @@ A field that changes the answer and is not supported is refused by name, never d
 other unknown fields are ignored, as clients send extras (`user`, `metadata`, `store`, …).
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -74,8 +75,12 @@ _SHOWN_CHARS = 80
 
 
 def shown(value: Any) -> str:
-    """`value` for an error message, cut when long."""
-    text = repr(value)
+    """`value` as the client wrote it, in JSON, for an error message; cut when long."""
+    return cut(json.dumps(value, ensure_ascii=False))
+
+
+def cut(text: str) -> str:
+    """`text` without what would make a message or a line of the log long."""
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 
 
@@ -83,7 +88,7 @@ def refuse_unsupported(sent: Mapping[str, Any], table: Mapping[str, tuple[Any, .
     """Raise `InvalidRequest` for the first field of `table` that was sent with another value than allowed."""
     for name, allowed in table.items():
         if name in sent and not any(_same(sent[name], value) for value in allowed):
-            choices = ", ".join("null" if value is None else _json_like(value) for value in allowed)
+            choices = ", ".join(map(json.dumps, allowed))
             raise InvalidRequest(
                 f"{name} is not supported with the value {shown(sent[name])}; leave it out or send: {choices}",
                 param=name,
@@ -92,7 +97,3 @@ def refuse_unsupported(sent: Mapping[str, Any], table: Mapping[str, tuple[Any, .
 
 def _same(sent: Any, allowed: Any) -> bool:
     return bool(sent == allowed) and isinstance(sent, bool) == isinstance(allowed, bool)
-
-
-def _json_like(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value).replace("'", '"') or '""'

@@ -19,15 +19,21 @@ from pagefleet_engine.scheduler.admission import Capacity
 
 MAX_CHOICES = 128
 MAX_STOPS = 16
+MAX_STOP_CHARS = 1024
 MAX_TOP_LOGPROBS = 20
 MAX_LOGIT_BIAS = 1024
 MAX_STOP_TOKEN_IDS = 1024
 MAX_CACHE_SALT_CHARS = 256
 
+LEAST_REPETITION_PENALTY = 0.01
+"""A logit divided by much less is no finite number any more."""
 MOST_REPETITION_PENALTY = 100
 
 TokenCount = Annotated[int, Field(ge=1, lt=2**31)]
 Penalty = Annotated[float, Field(ge=-2, le=2, allow_inf_nan=False)]
+RepetitionPenalty = Annotated[
+    float, Field(ge=LEAST_REPETITION_PENALTY, le=MOST_REPETITION_PENALTY, allow_inf_nan=False)
+]
 
 
 class StreamOptions(BaseModel):
@@ -53,7 +59,7 @@ class GenerationRequest(BaseModel):
     min_p: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
-    repetition_penalty: Annotated[float, Field(gt=0, le=MOST_REPETITION_PENALTY, allow_inf_nan=False)] | None = None
+    repetition_penalty: RepetitionPenalty | None = None
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
     best_of: int | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**64)] | None = None
@@ -228,7 +234,7 @@ def _refusal(error: pydantic.ValidationError) -> InvalidRequest:
 
 def _path(location: tuple[int | str, ...]) -> str:
     """`("messages", 0, "role")` as `messages[0].role`."""
-    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in location]
+    parts = [f"[{part}]" if isinstance(part, int) else f".{fields.cut(part)}" for part in location]
     return "".join(parts).removeprefix(".")
 
 
@@ -240,3 +246,9 @@ def _check_stop(stop: Any) -> None:
         raise InvalidRequest(f"stop has {len(stops)} strings; at most {MAX_STOPS}", param="stop")
     if not all(stops):
         raise InvalidRequest("stop must not hold an empty string", param="stop")
+    longest = max(stops, key=len, default="")
+    if len(longest) > MAX_STOP_CHARS:
+        raise InvalidRequest(
+            f"stop holds a string of {len(longest)} characters, {fields.shown(longest)}; at most {MAX_STOP_CHARS}",
+            param="stop",
+        )

@@ -20,6 +20,8 @@ VERSIONS = (2, 3)
 MAX_DIMENSIONS = 4
 _DEFAULT_ALIGNMENT_BYTES = 32
 _STRING, _ARRAY = 8, 9
+_LENGTH_BYTES = 8
+"""What each string has before its text."""
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 
 Scalar = str | int | float | bool
@@ -86,6 +88,7 @@ class _Cursor:
         if item_type in _SCALARS:
             self.take(count * struct.calcsize(_SCALARS[item_type]), what)
         elif item_type == _STRING:
+            _Cursor(self.path, self.data, self.offset).take(count * _LENGTH_BYTES, what)
             for _ in range(count):
                 self.take(self.unpack("<Q", what)[0], what)
         else:

@@ -1,5 +1,6 @@
 """Prompts to tokens, and what is refused before the slow part of it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,7 @@ def test_text_over_all_bytes_of_a_window_is_refused_without_tokenising_it(
 def test_text_without_a_token_is_refused_with_the_text(text: str) -> None:
     with pytest.raises(InvalidRequest, match="has no token") as refused:
         unmindful().prompt_tokens(text, CAPACITY)
-    assert (refused.value.param, repr(text) in refused.value.message) == ("prompt", True)
+    assert (refused.value.param, json.dumps(text, ensure_ascii=False) in refused.value.message) == ("prompt", True)
     with pytest.raises(InvalidRequest, match="has no token") as refused:
         unmindful().chat_tokens([{"role": "user", "content": text}], CAPACITY)
     assert refused.value.param == "messages"

@@ -99,6 +99,7 @@ def test_logprobs_without_alternatives_ask_for_the_chosen_token_alone(
         ({"stop": [""]}, "stop"),
         ({"stop": ["a", 1]}, "stop"),
         ({"stop": ["x"] * 17}, "stop"),
+        ({"stop": ["end", "x" * 1025]}, "stop"),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"logit_bias": {"5": 101}}, "logit_bias.5"),
@@ -113,6 +114,7 @@ def test_logprobs_without_alternatives_ask_for_the_chosen_token_alone(
         ({"presence_penalty": 2.1}, "presence_penalty"),
         ({"frequency_penalty": -2.1}, "frequency_penalty"),
         ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"repetition_penalty": 1e-320}, "repetition_penalty"),
         ({"repetition_penalty": float("inf")}, "repetition_penalty"),
         ({"min_p": 1.1}, "min_p"),
         ({"min_p": -0.1}, "min_p"),
@@ -165,6 +167,7 @@ def test_a_completion_field_out_of_range_or_unsupported_is_refused_by_name(field
         {"response_format": {"type": "text"}},
         {"presence_penalty": 0, "frequency_penalty": 0.0},
         {"repetition_penalty": 1.0, "min_p": 0, "min_tokens": 0},
+        {"repetition_penalty": 0.01, "stop": ["x" * 1024] * 16},
         {"top_k": -1},
         {"top_k": 0},
         {"best_of": 2, "n": 2},
@@ -233,7 +236,7 @@ def test_a_missing_field_is_named() -> None:
 def test_the_message_shows_the_value_and_what_is_allowed() -> None:
     with pytest.raises(InvalidRequest, match="top_logprobs: input should be less than or equal to 20, but it is 21"):
         chat(logprobs=True, top_logprobs=21)
-    with pytest.raises(InvalidRequest, match=r"tool_choice .*'required'.*send: null, none, auto"):
+    with pytest.raises(InvalidRequest, match=r'tool_choice .*"required".*send: null, "none", "auto"'):
         chat(tool_choice="required")
 
 

@@ -81,5 +81,5 @@ def test_a_message_that_is_not_text_is_refused_by_name(message: dict[str, Any], 
 def test_the_roles_that_there_are_pass_and_another_is_told_them() -> None:
     said = [{"role": role, "content": "x"} for role in ("system", "developer", "user", "assistant", "tool")]
     assert plain_messages(said) == said
-    with pytest.raises(InvalidRequest, match=r"one of system, developer, user, assistant, tool, .*'zzz'"):
+    with pytest.raises(InvalidRequest, match=r'one of system, developer, user, assistant, tool, .*"zzz"'):
         plain_messages([*said, {"role": "zzz", "content": "x"}])

@@ -113,6 +113,10 @@ BROKEN = {
         struct.pack("<4sIQQQ", b"GGUF", 3, 0, 1, 1) + b"k" + struct.pack("<IIQ", 9, 9, 1),
         "array of the unknown value type 9",
     ),
+    "strings without end": (
+        struct.pack("<4sIQQQ", b"GGUF", 3, 0, 1, 1) + b"k" + struct.pack("<IIQ", 9, 8, 100) + bytes(400),
+        "needs 800 bytes",
+    ),
     "part of a block": (gguf_files.gguf_bytes({}, {"x": ((1, 33), 2, bytes(40))}), "no whole Q4_0 blocks"),
     "no rows": (gguf_files.gguf_bytes({}, {"x": ((0, 32), 2, bytes(40))}), "no whole Q4_0 blocks"),
     "alignment": (gguf_files.gguf_bytes({"general.alignment": 0}, {}), "general.alignment is 0"),
