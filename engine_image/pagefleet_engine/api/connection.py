@@ -1,26 +1,24 @@
 """One client's connection, where uvicorn's own would lose bytes, requests or the end of a client."""
 
-import array
 import asyncio
-import fcntl
 import logging
-import socket
-import termios
-from collections.abc import Callable
 from typing import Any
 
 import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from pagefleet_engine.api import errors
 from pagefleet_engine.api.answers import to_json
-from pagefleet_engine.api.errors import ApiError, HeadTooLarge, InvalidRequest
+from pagefleet_engine.api.errors import ApiError, HeadStalled, HeadTooLarge, InvalidRequest, TooManyConnections
+from pagefleet_engine.api.outgoing import DirectChunks, GentleTransport, UntilClose, unacknowledged_bytes
 from pagefleet_engine.api.transport import CHUNKS
 
 HEAD_LIMIT_BYTES = 64 << 10
 """Request line and headers, or the trailers of a chunked body."""
+HEAD_S = 30.0
+"""Request line and headers must have come this long after their first byte."""
 STALL_S = 30.0
 """A client that takes none of the bytes that wait for it for this long is dropped."""
 UNREAD_BODY_S = 2.0
@@ -42,7 +40,10 @@ class Connection(HttpToolsProtocol):
     - A request sent before the answer to the one before is not read: that answer is the connection's last.
       A client that pipelines must send again what was not answered (RFC 9112 section 9.3.2); queued, its
       bytes would hide the client's hang-up.
-    - A head over `HEAD_LIMIT_BYTES` is refused with 431.
+    - A head over `HEAD_LIMIT_BYTES` is refused with 431, one that takes longer than `HEAD_S` with 408, and what is
+      one connection more than `most_connections` with 503.
+    - A connection on which nothing comes is closed like one that was kept alive.
+    - HTTP/1.0 knows no chunks (RFC 9112 section 6.1): a stream to it ends with the connection.
     - A closed connection stays until the client has taken its last bytes, and while it sends a body that
       nobody wants: closing on unread bytes resets the connection and loses the answer.
     """
@@ -53,8 +54,11 @@ class Connection(HttpToolsProtocol):
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        most_connections: int,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self._most_connections = most_connections
         self._deaf = False
         self._in_message = False
         self._head_done = False
@@ -62,12 +66,19 @@ class Connection(HttpToolsProtocol):
         self._unparsed_bytes = 0
         self._left_bytes = 0
         self._moved_at_s = self.loop.time()
+        self._head_by_s: float | None = None
         self._close_by_s: float | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Keep the transport, so that closing it can wait."""
         self._direct = transport
-        super().connection_made(_Transport(transport, self._close_gently))
+        super().connection_made(GentleTransport(transport, self._close_gently))
+        if len(self.connections) > self._most_connections:
+            self._deaf = True
+            transport.write(_whole(TooManyConnections("This server has too many connections.", retry_after_s=1)))
+            transport.close()
+            return
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def data_received(self, data: bytes) -> None:
         """Parse; bytes that will not be served are dropped, so that the client's end is still seen."""
@@ -75,6 +86,8 @@ class Connection(HttpToolsProtocol):
         if self._deaf:
             return
         self._unparsed_bytes += len(data)
+        if self._head_by_s is None and not (self._in_message or self._answering):
+            self._head_by_s = self.loop.time() + HEAD_S
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -88,11 +101,13 @@ class Connection(HttpToolsProtocol):
     def undelivered(self, now_s: float) -> bool:
         """Whether the client has bytes left to take, in this process or in the kernel; to be asked regularly.
 
-        It also ends connections: those that stalled, and those that were closed and have nothing left.
+        It also ends connections: those that stalled, in either direction, and those that were closed and have
+        nothing left.
         """
-        left_bytes = self._direct.get_write_buffer_size() + _unacknowledged_bytes(self._direct)
-        answering = self.cycle is not None and not self.cycle.response_complete
-        if left_bytes != self._left_bytes or (answering and not self.flow.write_paused):
+        if self._head_by_s is not None and now_s > self._head_by_s and not self._deaf:
+            self._refuse(HeadStalled(f"The request's line and headers have not come whole in {HEAD_S:.0f} s."))
+        left_bytes = self._direct.get_write_buffer_size() + unacknowledged_bytes(self._direct)
+        if left_bytes != self._left_bytes or (self._answering and not self.flow.write_paused):
             self._left_bytes, self._moved_at_s = left_bytes, now_s
         elif left_bytes and now_s - self._moved_at_s > STALL_S:
             log.info("client_stalled", extra={"left_bytes": left_bytes, "path": self.scope["path"]})
@@ -103,7 +118,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Begin a request, unless the one before still waits for its answer."""
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self._answering:
             self._deaf = True
             self.cycle.keep_alive = False
             raise _NotParsed
@@ -127,9 +142,12 @@ class Connection(HttpToolsProtocol):
         """Start the request, except one that is parsed again without its upgrade."""
         self._unparsed_bytes = self._head_bytes = 0
         self._head_done = True
+        self._head_by_s = None
         self.scope["extensions"] = {CHUNKS: {"begun": self._chunks}}
         if not self.parser.should_upgrade():
             super().on_headers_complete()
+            if self.parser.get_http_version() == "1.0":
+                self.cycle.chunked_encoding, self.cycle.expected_content_length = False, UntilClose()
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
@@ -150,10 +168,14 @@ class Connection(HttpToolsProtocol):
         else:
             self.cycle.keep_alive = False
 
-    def _chunks(self) -> "_Chunks | None":
+    @property
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _chunks(self) -> DirectChunks | None:
         cycle = self.cycle
         begun = cycle is not None and cycle.response_started and cycle.chunked_encoding
-        return _Chunks(cycle) if begun and self.scope["method"] != "HEAD" else None
+        return DirectChunks(cycle) if begun and self.scope["method"] != "HEAD" else None
 
     def _count(self, head_bytes: int) -> None:
         self._unparsed_bytes = 0
@@ -182,16 +204,14 @@ class Connection(HttpToolsProtocol):
     def _refuse(self, error: ApiError) -> None:
         """Answer what never became a whole request, and close."""
         self._deaf = True
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self._answering:
             if self.cycle.response_started or not self._in_message:
                 self._direct.abort()
                 return
             # Its body is what broke: whoever reads it learns that no more comes, and says nothing himself.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        body, status = to_json(errors.body(error)), errors.http_status(error)
-        head = f"HTTP/1.1 {status} \r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
-        self._direct.write(head.encode() + b"connection: close\r\n\r\n" + body)
+        self._direct.write(_whole(error))
         self._close_gently()
 
     def _close_gently(self) -> None:
@@ -204,63 +224,13 @@ class Connection(HttpToolsProtocol):
         self._direct.write_eof()
 
 
-class _Chunks:
-    """See `transport.Chunks`; what `RequestResponseCycle.send` does, without its checks of each message."""
-
-    __slots__ = ("_cycle", "_flow", "_write")
-
-    def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle = cycle
-        self._flow = cycle.flow
-        self._write = cycle.transport.write
-
-    @property
-    def open(self) -> bool:
-        cycle = self._cycle
-        return not (self._flow.write_paused or cycle.disconnected or cycle.response_complete)
-
-    def write(self, piece: bytes) -> None:
-        self._write(b"%x\r\n%b\r\n" % (len(piece), piece))
-
-
-class _Transport(asyncio.Transport):
-    """A connection's transport as uvicorn sees it: closing is left to the connection."""
-
-    def __init__(self, direct: asyncio.Transport, close: Callable[[], None]) -> None:
-        super().__init__()
-        self._direct = direct
-        self._close = close
-        self._closing = False
-
-    def close(self) -> None:
-        self._closing = True
-        self._close()
-
-    def is_closing(self) -> bool:
-        return self._closing or self._direct.is_closing()
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._direct.get_extra_info(name, default)
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not self._closing:
-            self._direct.write(data)
-
-    def pause_reading(self) -> None:
-        self._direct.pause_reading()
-
-    def resume_reading(self) -> None:
-        if not self._direct.is_closing():
-            self._direct.resume_reading()
+def _whole(error: ApiError) -> bytes:
+    """The last answer of a connection."""
+    body = to_json(errors.body(error))
+    fields = errors.headers(error) | {"content-type": "application/json", "connection": "close"}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    return f"HTTP/1.1 {errors.http_status(error)} \r\n{lines}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
 def _head_too_large() -> HeadTooLarge:
     return HeadTooLarge(f"The request's line and headers are over {HEAD_LIMIT_BYTES >> 10} KiB.")
-
-
-def _unacknowledged_bytes(transport: asyncio.Transport) -> int:
-    """Bytes that the kernel holds until the client's kernel has confirmed them (`SIOCOUTQ`)."""
-    held = array.array("i", [0])
-    bound: socket.socket = transport.get_extra_info("socket")
-    fcntl.ioctl(bound.fileno(), termios.TIOCOUTQ, held)
-    return held[0]

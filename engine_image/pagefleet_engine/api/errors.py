@@ -59,6 +59,18 @@ class HeadTooLarge(ApiError):
     """The request's line and headers are over the limit."""
 
 
+class HeadStalled(ApiError):
+    """The client stopped sending in the middle of the request's line and headers."""
+
+
+class EncodingRefused(ApiError):
+    """The request's body is compressed."""
+
+
+class TooManyConnections(ApiError):
+    """As many connections are open as may be; try again later or elsewhere."""
+
+
 class ReadTooSlowly(ApiError):
     """The client takes its answer so slowly that the rest would have to be kept for it."""
 
@@ -106,10 +118,13 @@ _SHAPES: dict[type[ApiError], _Shape] = {
     MethodRefused: _Shape(405, "invalid_request_error", "method_not_allowed"),
     Conflict: _Shape(409, "invalid_request_error", "conflict"),
     BodyStalled: _Shape(408, "invalid_request_error", "body_stalled"),
+    HeadStalled: _Shape(408, "invalid_request_error", "head_stalled"),
     ReadTooSlowly: _Shape(408, "invalid_request_error", "read_too_slowly"),
     BodyTooLarge: _Shape(413, "invalid_request_error", "body_too_large"),
     HeadTooLarge: _Shape(431, "invalid_request_error", "head_too_large"),
+    EncodingRefused: _Shape(415, "invalid_request_error", "unsupported_encoding"),
     QueueFull: _Shape(429, "rate_limit_error", "queue_full"),
+    TooManyConnections: _Shape(503, "service_unavailable_error", "too_many_connections"),
     Starting: _Shape(503, "service_unavailable_error", "starting"),
     Draining: _Shape(503, "service_unavailable_error", "draining"),
     EngineFailed: _Shape(503, "service_unavailable_error", "engine_failed"),
@@ -126,6 +141,7 @@ _REFUSALS = (
     ModelUnknown,
     BodyStalled,
     BodyTooLarge,
+    EncodingRefused,
     QueueFull,
     Starting,
     Draining,

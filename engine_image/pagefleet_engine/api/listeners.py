@@ -2,15 +2,17 @@
 
 import asyncio
 import contextlib
+import functools
 import socket
 import threading
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any
 
 import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
+from pagefleet_engine.api import open_files
 from pagefleet_engine.api.connection import Connection
 
 KEEP_ALIVE_S = 75
@@ -24,7 +26,7 @@ class _Uvicorn(uvicorn.Server):
         yield
 
 
-def _server(app: ASGIApp, http: "type[asyncio.Protocol] | Literal['httptools']") -> _Uvicorn:
+def _server(app: ASGIApp, http: Any) -> _Uvicorn:
     return _Uvicorn(
         uvicorn.Config(
             app,
@@ -44,7 +46,8 @@ class ClientListener:
     """Serves clients on the running event loop."""
 
     def __init__(self, app: ASGIApp, bound: socket.socket) -> None:
-        self._server = _server(app, Connection)
+        protocol = functools.partial(Connection, most_connections=open_files.most_connections())
+        self._server = _server(app, protocol)
         self._serving = asyncio.create_task(self._server.serve(sockets=[bound]))
 
     def undelivered(self, now_s: float) -> int:

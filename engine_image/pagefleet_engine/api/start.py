@@ -13,6 +13,7 @@ import setproctitle
 
 from pagefleet_api.launch import Launch
 from pagefleet_engine import logs
+from pagefleet_engine.api import open_files
 from pagefleet_engine.api.core_child import CORE_MODULE, CoreChild
 from pagefleet_engine.models.errors import ModelError
 from pagefleet_engine.models.source import resolve
@@ -31,6 +32,7 @@ def run(early: Sequence[signal.Signals], core_module: str | None = None) -> int:
     launch = Launch.parse(sys.argv[1:], os.environ)
     setproctitle.setproctitle(PROCESS_TITLE)
     logs.configure()
+    open_files.raise_limit()
     try:
         files = resolve(launch.model, weights=launch.load_format != "dummy")
         ports = {"--port": launch.port, "--admin-port": launch.admin_port}

@@ -11,7 +11,8 @@ from starlette.types import Receive, Scope, Send
 
 from pagefleet_engine.api import errors
 from pagefleet_engine.api.answers import to_event, to_json
-from pagefleet_engine.api.errors import AnswerFailed, ApiError, BodyTooLarge
+from pagefleet_engine.api.errors import AnswerFailed, ApiError, BodyTooLarge, EncodingRefused
+from pagefleet_engine.api.fields import shown
 from pagefleet_engine.api.generation import ClientGone
 
 _JSON = "application/json"
@@ -36,7 +37,11 @@ def nobody_response() -> Response:
 
 
 async def read_body(request: Request, limit_bytes: int) -> bytes:
-    """The whole body; raises `BodyTooLarge`, or `ClientGone` when the client hangs up before its end."""
+    """The whole body.
+
+    Raises `EncodingRefused`, `BodyTooLarge`, and `ClientGone` when the client hangs up before its end.
+    """
+    _refuse_encodings(request)
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit_bytes:
         raise _too_large(limit_bytes)
@@ -50,6 +55,16 @@ async def read_body(request: Request, limit_bytes: int) -> bytes:
             raise _too_large(limit_bytes)
         if not message.get("more_body", False):
             return bytes(body)
+
+
+def _refuse_encodings(request: Request) -> None:
+    for name, plain in (("content-encoding", "identity"), ("transfer-encoding", "chunked")):
+        encoding = request.headers.get(name, plain)
+        if encoding.lower() != plain:
+            raise EncodingRefused(
+                f"{name} is {shown(encoding)}; this server reads bodies as they are, so send it without {name}",
+                param=name,
+            )
 
 
 def _too_large(limit_bytes: int) -> BodyTooLarge:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pagefleet_api.metrics import Engine
-from pagefleet_engine.api import connection, generation, uploads
+from pagefleet_engine.api import connection, generation, listeners, open_files, uploads
 from pagefleet_engine.api.generation import Generation
 from tests.pagefleet_engine.server.inside import Inside, engine, sse, stream_text, until
 from tests.pagefleet_engine.server.test_draining import skip_grace
@@ -101,6 +101,80 @@ async def test_a_head_without_end_is_refused(fast: Inside, head: bytes) -> None:
     answer = await read_to_end(client)
     assert answer.startswith(b"HTTP/1.1 431")
     assert json.loads(answer.split(b"\r\n\r\n")[1])["error"]["code"] == "head_too_large"
+
+
+@pytest.mark.parametrize("begun", [b"", b"\r\n", b"GET /v1/mod", b"POST /v1/completions HTTP/1.1\r\nhost: x\r\nx: y"])
+async def test_a_head_that_never_comes_whole_holds_no_connection(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    monkeypatch.setattr(connection, "HEAD_S", 0.1)
+    monkeypatch.setattr(listeners, "KEEP_ALIVE_S", 0.1)
+    async with engine(tiny) as running:
+        answer = await read_to_end(await connected(running, begun))
+    if begun.strip():
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert json.loads(answer.split(b"\r\n\r\n")[1])["error"]["code"] == "head_stalled"
+    else:
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 408")
+
+
+async def test_a_line_break_after_a_body_ends_no_answer(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "HEAD_S", 0.1)
+    async with engine(tiny, step_s=0.01) as running:
+        asked = request("connection: close\r\n", prompt="ab", max_tokens=60, ignore_eos=True)
+        answer = await read_to_end(await connected(running, asked + b"\r\n"))
+    assert json.loads(answer.split(b"\r\n\r\n")[1])["usage"]["completion_tokens"] == 60
+
+
+async def test_one_connection_too_many_is_told_so_and_the_next_finds_the_place_of_one_that_left(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_files, "most_connections", lambda: 5)
+    async with engine(tiny) as running:
+        held = [await connected(running, b"") for _ in range(5)]
+        answer = await read_to_end(await connected(running, b""))
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert b"\r\nretry-after: 1\r\n" in answer
+        assert json.loads(answer.split(b"\r\n\r\n")[1])["error"]["code"] == "too_many_connections"
+        assert (await running.admin.get("/healthz")).status_code == 200
+
+        async def served() -> bool:
+            with contextlib.suppress(ConnectionError):
+                return b" 200 " in await read_to_end(
+                    await connected(running, request("connection: close\r\n", prompt="a"))
+                )
+            return False
+
+        assert not await served()
+        held.pop().close()
+        await until(served)
+        for client in held:
+            client.close()
+
+
+async def test_http_1_0_gets_a_stream_without_chunks_that_ends_with_the_connection(fast: Inside) -> None:
+    asked = request(prompt="abc", max_tokens=3, stream=True).replace(b"HTTP/1.1", b"HTTP/1.0")
+    head, _, body = (await read_to_end(await connected(fast, asked))).partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head
+    assert stream_text(sse(body.decode())) == "abc"
+    assert body.endswith(b"data: [DONE]\n\n")
+
+
+async def test_http_1_0_gets_whole_answers_by_their_length(fast: Inside) -> None:
+    asked = request(prompt="abc", max_tokens=3).replace(b"HTTP/1.1", b"HTTP/1.0")
+    head, _, body = (await read_to_end(await connected(fast, asked))).partition(b"\r\n\r\n")
+    assert f"content-length: {len(body)}".encode() in head
+
+
+@pytest.mark.parametrize("header", ["content-encoding: gzip", "transfer-encoding: gzip, chunked"])
+async def test_a_compressed_body_is_refused_with_the_way_out(fast: Inside, header: str) -> None:
+    body = b"3\r\nabc\r\n0\r\n\r\n" if "chunked" in header else b""
+    asked = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{header}\r\n\r\n".encode() + body
+    answer = await read_to_end(await connected(fast, asked))
+    assert answer.startswith(b"HTTP/1.1 415")
+    told = json.loads(answer.split(b"\r\n\r\n")[1])["error"]
+    assert (told["param"], told["code"]) == (header.partition(":")[0], "unsupported_encoding")
+    assert "without" in told["message"]
 
 
 async def test_what_is_not_http_gets_400_in_the_shape_of_errors(fast: Inside) -> None:
