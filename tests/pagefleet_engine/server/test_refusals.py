@@ -215,7 +215,7 @@ async def test_a_full_queue_refuses_at_once_and_counts_and_the_rest_succeeds(tin
         assert [answer[0] for answer in answers].count(200) == 5
         assert len(refused) == 15
         latest_s, last_answer_s = (max(each[1] for each in answers if each[0] == status) for status in (429, 200))
-        assert latest_s < last_answer_s / 2, f"refused after {latest_s:.2f} s, the last answer after {last_answer_s:.2f} s"
+        assert latest_s < last_answer_s / 2, f"refused after {latest_s:.2f} s, last answer after {last_answer_s:.2f} s"
         assert all(int(response.headers["retry-after"]) >= 1 for _, _, response in refused)
         assert await running.metric('pagefleet_rejections_total{model_name="tiny",reason="queue_full"}') == 15
         assert 3 <= max(waiting) <= 4
