@@ -57,6 +57,10 @@ FETCH = "pagefleet.io/fetch"
 CONTAINER = "engine"
 FETCH_CONTAINER = "fetch-model"
 """The container that downloads a model, in an engine's pod or in a Job's."""
+COPY_CONTAINER = "copy-model"
+"""The container of a model's image that copies the model out of it, in an engine's pod."""
+COPIER_CONTAINER = "place-copier"
+"""The one before it, of an image of ours, which brings the program for that."""
 PORT_NAME = "http"
 SERVICE_PORT = 80
 ENGINE_PORT = 8000

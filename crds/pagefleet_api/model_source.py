@@ -149,6 +149,11 @@ class ModelSource(Model):
         return self.location.scheme in model_uri.DOWNLOADED
 
     @property
+    def in_image(self) -> bool:
+        """Its files are in an image of their own."""
+        return self.location.scheme == "oci"
+
+    @property
     def fetched_by_pods(self) -> bool:
         """Each pod sees to the download itself, before its engine starts."""
         return self.downloaded and (self.cache.mode is CacheMode.NONE or not self.cache.prefetch)

@@ -22,13 +22,15 @@ class GpuNodes(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowledge:
     """`facts` is None while the model's files are being read (`reading`), and where they cannot be: then `unknown`
-    says why. `gpus` is None where no node tells the type of its GPUs, or the operator may not look.
+    says why. `gpus` is None where no node tells the type of its GPUs, or the operator may not look. `mounts_image`:
+    every node that the pods may go to can mount the model's image, where that is to be decided.
     """
 
     facts: ModelFacts | None = None
     unknown: str = "nobody has looked yet"
     reading: bool = False
     gpus: tuple[GpuNodes, ...] | None = None
+    mounts_image: bool = False
 
 
 def gpu_nodes(nodes: Iterable[Body], resource: str) -> tuple[GpuNodes, ...] | None:

@@ -35,6 +35,10 @@ _SEE_ABOVE = re.compile(r"(?i)see .*\babove\b")
 _ERROR = re.compile(r"\b\w*(Error|Exception): ")
 _SAYING = ("reason", "error", "text", "event")
 """Fields of a log line in JSON, the most telling first."""
+_MODEL_CONTAINERS = {
+    labels.FETCH_CONTAINER: "the model cannot be downloaded",
+    labels.COPY_CONTAINER: "the model cannot be copied out of the image of model.uri",
+}
 _SIGNALLED = 128
 _LONGEST_WORDS = 500
 
@@ -120,7 +124,8 @@ def _container_problem(spec: Body, container: Body) -> PodProblem | None:
     ended = None if running_again else state.get("terminated") or last.get("terminated")
     if ended and (ended.get("exitCode") or reason == "CrashLoopBackOff" or ended.get("reason") == "OOMKilled"):
         crash = _crash(ended, int(container.get("restartCount") or 0), _memory_limit(spec, container))
-        return _of_download(crash) if container.get("name") == labels.FETCH_CONTAINER else crash
+        failing = _MODEL_CONTAINERS.get(container.get("name", ""))
+        return crash if failing is None else _of_model(crash, failing)
     if reason and names_missing_key(message):
         return PodProblem(Reason.CONFIG_MISSING, message)
     if reason and reason not in _NORMAL_WAITS:
@@ -145,10 +150,10 @@ def _crash(ended: Body, restarts: int, memory_limit: str | None) -> PodProblem:
     return PodProblem(Reason.CRASH_LOOP, tail, moment)
 
 
-def _of_download(crash: PodProblem) -> PodProblem:
-    """The engine did not crash: it has not begun, as its model could not be downloaded."""
+def _of_model(crash: PodProblem, failing: str) -> PodProblem:
+    """The engine did not crash: it has not begun, as its model could not be brought there."""
     failed = crash.reason is Reason.CRASH_LOOP
-    words = f"the model cannot be downloaded: {crash.message}"
+    words = f"{failing}: {crash.message}"
     return PodProblem(Reason.MODEL_FETCH_FAILED, words, crash.since) if failed else crash
 
 
@@ -245,6 +250,8 @@ def _pod_wide(spec: Body, status: Body, container: Body) -> PodProblem:
         if labels.FETCH_CONTAINER in preparing:
             where = f"the log of the container {labels.FETCH_CONTAINER} tells how far"
             return PodProblem(Reason.STARTING, f"the model is being downloaded: {where}")
+        if labels.COPY_CONTAINER in preparing:
+            return PodProblem(Reason.STARTING, "the model is being copied out of its image")
         if preparing:
             return PodProblem(Reason.STARTING, f"the init container {preparing[0]} runs")
         return PodProblem(Reason.STARTING, "the container is being created")

@@ -13,12 +13,7 @@ from pagefleet_operator.facts.observed import Body
 from pagefleet_operator.kinds import JOB
 from pagefleet_operator.models.downloads import Downloads
 from pagefleet_operator.plan.prefetch import Prefetch, Stage, owner_uids, plan_prefetch, superfluous
-from pagefleet_operator.supplies import Create, Delete, Lack, Own, Supply, Write, of_prefetch, refused, untried
-
-_NO_IMAGE_VOLUMES = (
-    "model.uri: oci:// needs image volumes, which this cluster does not have (Kubernetes 1.33 or later with the "
-    "feature gate ImageVolume, containerd 2.1 or later); use hf://, s3:// or pvc:// there"
-)
+from pagefleet_operator.supplies import Create, Delete, Lack, Own, Supply, Write, of_prefetch, untried
 
 
 class Prefetching:
@@ -31,13 +26,13 @@ class Prefetching:
         """What the service's pods wait for, if they wait."""
         jobs = self._cache.jobs(service.namespace)
         if not jobs and not _cached(service):
-            return Supply(_unmounted(service, live))
+            return Supply(_undecided(service, live))
         others = self._sharing(service)
         seen = {body["metadata"]["uid"] for body in self._cache.services_of(service.namespace)}
         needed = {render.job_name(user) for user in others}
         cleared = tuple(Delete(JOB, job) for job in superfluous(service.uid, needed, jobs, seen))
         if held_back or not _cached(service):
-            return Supply(_unmounted(service, live), writes=cleared)
+            return Supply(_undecided(service, live), writes=cleared)
         prefetch = self._prefetch(service, others, jobs, seen)
         return of_prefetch(prefetch, (*cleared, *_writes(prefetch)))
 
@@ -119,14 +114,13 @@ def _writes(prefetch: Prefetch) -> Iterator[Write]:
         yield Own(JOB, prefetch.own.live, prefetch.own.owners)
 
 
-def _unmounted(service: InferenceService, deployment: Body | None) -> Lack | None:
-    """Of a model that pods mount. A server that knows no image volumes drops the volume without a word.
+def _undecided(service: InferenceService, live: Body | None) -> Lack | None:
+    """Of a model in an image: the first pods are wanted when the API server has seen the volume that they are to mount.
 
-    So the first pods are wanted only when the Deployment has kept it.
+    A server that knows no image volumes drops it without a word. Then pods of another template are made, see
+    `render.mounts_model`.
     """
-    if service.spec.model.location.scheme != "oci" or (deployment and render.has_image_volume(deployment)):
-        return None
-    return refused(_NO_IMAGE_VOLUMES) if render.is_rendered_for(service, deployment) else untried()
+    return untried() if service.spec.model.in_image and not render.made_of(service, live) else None
 
 
 def _is_going(job: Body) -> bool:

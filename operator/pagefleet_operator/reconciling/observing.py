@@ -9,20 +9,26 @@ from pagefleet_operator.apiserver.inquiry import Inquiry
 from pagefleet_operator.engines.scraper import Scraper
 from pagefleet_operator.facts.observed import Observed
 from pagefleet_operator.models.fitting import Fitting
+from pagefleet_operator.models.image_nodes import ImageNodes
 from pagefleet_operator.reconciling import workloads
 
 
 class Observer:
     """Makes `Observed`."""
 
-    def __init__(self, cache: WatchCache, scraper: Scraper, inquiry: Inquiry, fitting: Fitting) -> None:
-        self._cache, self._scraper, self._inquiry, self._fitting = cache, scraper, inquiry, fitting
+    def __init__(
+        self, cache: WatchCache, scraper: Scraper, inquiry: Inquiry, fitting: Fitting, images: ImageNodes
+    ) -> None:
+        self._cache, self._scraper = cache, scraper
+        self._inquiry, self._fitting, self._images = inquiry, fitting, images
 
     async def look(self, service: InferenceService) -> Observed:
         """What is there, with what can be found out about pods in trouble."""
         observed = await self._sampled(service)
         found = await self._inquiry.about(service.namespace, observed, datetime.now(UTC))
-        return replace(observed, evidence=found, knowledge=await self._fitting.about(service))
+        known = await self._fitting.about(service)
+        mounts = await self._images.mount(service, workloads.live(service, observed.children))
+        return replace(observed, evidence=found, knowledge=replace(known, mounts_image=mounts))
 
     def glance(self, service: InferenceService) -> Observed:
         """What the cache and the scraper know now."""

@@ -20,6 +20,7 @@ from pagefleet_operator.facts.observed import Body, Now, Observed
 from pagefleet_operator.metrics import Metrics, Operator
 from pagefleet_operator.models.downloads import Downloads
 from pagefleet_operator.models.fitting import Fitting
+from pagefleet_operator.models.image_nodes import ImageNodes
 from pagefleet_operator.models.node_cache import NodeCache
 from pagefleet_operator.models.prefetching import Prefetching
 from pagefleet_operator.news import News
@@ -87,7 +88,8 @@ class Reconciler:
         self._images = Images(settings.engine_image, settings.fetch_image)
         everywhere, secrets = not settings.namespaces, settings.read_model_secrets
         fitting = Fitting(cluster, lambda key: look_again(key, 0), everywhere=everywhere, secrets=secrets)
-        self._observer = Observer(cache, scraper, Inquiry(cluster, everywhere=everywhere), fitting)
+        images = ImageNodes(cluster, everywhere=everywhere)
+        self._observer = Observer(cache, scraper, Inquiry(cluster, everywhere=everywhere), fitting, images)
         self._kept: dict[ServiceKey, Recollection] = {}
         self.unserved: Callable[[], str | None] = lambda: None
         """Why others' autoscalers cannot read the load here; None where they can, or are not meant to."""

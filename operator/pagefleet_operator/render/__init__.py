@@ -3,16 +3,16 @@
 from pagefleet_operator.render.manifests import (
     Choices,
     Manifest,
-    is_rendered_for,
     last_rolled_out,
     made_of,
     manifests,
+    mounts_model,
     pinned_fetch_image,
     pinned_image,
     template_digest,
     with_earlier_model,
 )
-from pagefleet_operator.render.model import folders_on, has_image_volume, template_of
+from pagefleet_operator.render.model import folders_on, template_of
 from pagefleet_operator.render.node_cache import (
     NODE_CACHE,
     NodeStore,
@@ -34,13 +34,12 @@ __all__ = [
     "fetch_job",
     "fetched_onto",
     "folders_on",
-    "has_image_volume",
-    "is_rendered_for",
     "job_digest",
     "job_name",
     "last_rolled_out",
     "made_of",
     "manifests",
+    "mounts_model",
     "node_model",
     "node_model_name",
     "pinned_fetch_image",

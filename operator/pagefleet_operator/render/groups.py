@@ -16,12 +16,12 @@ _AFTER_START = {"leaderworkerset.sigs.k8s.io/experimental-recreate-group-after-s
 read why it does not. Init containers' restarts count too, so what they bring must outlive their pod."""
 
 
-def templates(service: InferenceService, image: str, fetch_image: str) -> Manifest:
+def templates(service: InferenceService, images: pod.PodImages) -> Manifest:
     """How many pods a group has, and the templates of its leader, which serves, and of the others."""
     return {
         "size": service.spec.engine.parallelism.pipeline,
-        "leaderTemplate": pod.template(service, image, fetch_image),
-        "workerTemplate": pod.worker_template(service, image, fetch_image),
+        "leaderTemplate": pod.template(service, images),
+        "workerTemplate": pod.worker_template(service, images),
     }
 
 

@@ -10,9 +10,11 @@ from pydantic import ValidationError
 
 from pagefleet_api import labels
 from pagefleet_api.service import InferenceService, Spec
+from pagefleet_operator.facts.trials import Trial
 from pagefleet_operator.kinds import GROUP_SET
 from pagefleet_operator.ownership import Owner
 from pagefleet_operator.render import groups, pod
+from pagefleet_operator.render.model import has_image_volume
 
 Manifest = dict[str, Any]
 
@@ -23,9 +25,12 @@ ENGINE_DIGEST = "pagefleet.io/engine-digest"
 ENGINE_IMAGE = "pagefleet.io/engine-image"
 """Annotation on the Deployment: the image it was rendered with; it stays while the digest does."""
 FETCH_IMAGE = "pagefleet.io/fetch-image"
-"""The same for the image that downloads the model in each pod."""
+"""The same for the image of what brings the model to each pod."""
+MODEL_IMAGE = "pagefleet.io/model-image"
+"""The same for how a model comes out of its image: `mounted` or `copied`."""
 PODS_SPEC = "pagefleet.io/pods-spec"
 """Annotation on the Deployment: what the user said about the pods when they were rolled out last, as JSON."""
+_MOUNTED, _COPIED = "mounted", "copied"
 _PODS = {"model", "engine", "resources", "drain", "pod_template"}
 _DIGEST_LENGTH = 16
 _BUDGET_FROM = 2
@@ -39,7 +44,8 @@ class Choices:
     replicas: pods that the Deployment should have, draining ones among them.
     wanted: pods that should serve.
     image: of the engine; see `pinned_image`.
-    fetch_image: of what downloads models; see `pinned_fetch_image`.
+    fetch_image: of what downloads and copies models; see `pinned_fetch_image`.
+    mounts_model: a model in an image is mounted from there, not copied; see `mounts_model`.
     max_surge, max_unavailable: for the rolling update; a number of pods or a percentage.
     paused, min_ready_s: what a template on trial asks of the Deployment's controller.
     trial: how far a trial is, for the Deployment's annotation.
@@ -52,6 +58,7 @@ class Choices:
     fetch_image: str
     max_surge: int | str
     max_unavailable: int | str
+    mounts_model: bool = False
     paused: bool = False
     min_ready_s: int = 0
     trial: str | None = None
@@ -172,17 +179,27 @@ def _notes(service: InferenceService, choices: Choices) -> dict[str, str]:
         ENGINE_DIGEST: engine_digest(service),
         PODS_SPEC: service.spec.model_dump_json(include=_PODS, exclude_none=True, exclude_unset=True, by_alias=True),
         ENGINE_IMAGE: choices.image,
-        **({FETCH_IMAGE: choices.fetch_image} if service.spec.model.fetched_by_pods else {}),
+        **_model_notes(service, choices),
         labels.TEMPLATE: template_digest(service, choices),
         **({} if choices.trial is None else {labels.TRIAL: choices.trial}),
         **(choices.owner.notes() if choices.owner else {}),
     }
 
 
+def _model_notes(service: InferenceService, choices: Choices) -> dict[str, str]:
+    """How pods come to their model, where that was decided here."""
+    model = service.spec.model
+    copied = model.in_image and not choices.mounts_model
+    return {
+        **({FETCH_IMAGE: choices.fetch_image} if model.fetched_by_pods or copied else {}),
+        **({MODEL_IMAGE: _COPIED if copied else _MOUNTED} if model.in_image else {}),
+    }
+
+
 def asked_template(service: InferenceService, choices: Choices) -> Manifest:
     """The pod template that the service asks for; of groups, their size and both templates."""
     make = groups.templates if service.spec.in_groups else pod.template
-    return make(service, choices.image, choices.fetch_image)
+    return make(service, pod.PodImages(choices.image, choices.fetch_image, choices.mounts_model))
 
 
 def template_digest(service: InferenceService, choices: Choices) -> str:
@@ -203,8 +220,26 @@ def pinned_image(service: InferenceService, live: Mapping[str, Any] | None, defa
 
 
 def pinned_fetch_image(service: InferenceService, live: Mapping[str, Any] | None, default_image: str) -> str:
-    """The image with which the live Deployment's pods download their model, else the operator's own, likewise."""
+    """The image that brings the live Deployment's pods their model, else the operator's own, likewise."""
     return _kept(service, live, FETCH_IMAGE) or default_image
+
+
+def mounts_model(service: InferenceService, live: Mapping[str, Any] | None, *, can: bool) -> bool:
+    """Whether pods mount a model that is in an image; else each copies it. `can`: every node that they may go to can.
+
+    What was decided stays likewise, as another way would be another template: nodes that come or go roll no pods. Only
+    where the API server dropped the volume, the model is copied after all.
+    """
+    if live is None or not made_of(service, live):
+        return can
+    kept, has_it = _kept(service, live, MODEL_IMAGE), has_image_volume(live)
+    return has_it if kept is None else kept == _MOUNTED and (has_it or _is_rolled_back(live))
+
+
+def _is_rolled_back(live: Mapping[str, Any]) -> bool:
+    """Whether the live Deployment has the template before the one that the service asks for."""
+    trial = Trial.parse((live["metadata"].get("annotations") or {}).get(labels.TRIAL))
+    return trial is not None and not trial.under_way
 
 
 def _kept(service: InferenceService, live: Mapping[str, Any] | None, annotation: str) -> str | None:
@@ -216,12 +251,6 @@ def made_of(service: InferenceService, live: Mapping[str, Any] | None) -> bool:
     """Whether the live Deployment was rendered from what the service says of its pods now."""
     notes = ((live or {}).get("metadata") or {}).get("annotations") or {}
     return bool(notes.get(ENGINE_DIGEST) == engine_digest(service))
-
-
-def is_rendered_for(service: InferenceService, live: Mapping[str, Any] | None) -> bool:
-    """Whether the live Deployment is of the service's latest generation."""
-    notes = ((live or {}).get("metadata") or {}).get("annotations") or {}
-    return bool(notes.get(GENERATION) == str(service.generation))
 
 
 def last_rolled_out(service: InferenceService, live: Mapping[str, Any] | None) -> InferenceService | None:

@@ -2,13 +2,14 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pagefleet_api.model_source import CacheMode, ModelSource
 from pagefleet_api.service import Spec
 from pagefleet_operator.facts.mounts import FILE, MODELS
 from pagefleet_operator.render.fetcher import fetch_container
+from pagefleet_operator.render.image_copy import copy_containers, copy_volumes
 
 Part = dict[str, Any]
 
@@ -32,8 +33,11 @@ class ModelPlace:
     init_containers: tuple[Part, ...] = ()
 
 
-def model_place(spec: Spec, fetch_image: str) -> ModelPlace:
-    """The place of a service's model. `fetch_image` holds what downloads it, where each pod does so by itself."""
+def model_place(spec: Spec, fetch_image: str, *, mounts_image: bool = False) -> ModelPlace:
+    """The place of a service's model. `fetch_image` holds what brings it there, where each pod sees to that by itself.
+
+    mounts_image: a model in an image is mounted as a volume, not copied out of it.
+    """
     model = spec.model
     scheme, rest = model.location
     if scheme == "pkg":
@@ -45,7 +49,9 @@ def model_place(spec: Spec, fetch_image: str) -> ModelPlace:
         return _mounted(_claim(claim), folder)
     if scheme == "oci":
         image, _, folder = rest.partition("#")
-        return _mounted({"image": {"reference": image, "pullPolicy": "IfNotPresent"}}, folder)
+        if mounts_image:
+            return _mounted({"image": {"reference": image, "pullPolicy": "IfNotPresent"}}, folder)
+        return _copied(spec, fetch_image, image, folder)
     if model.fetched_by_pods:
         return _fetched(spec, fetch_image)
     if model.cache.mode is CacheMode.NODE:
@@ -63,9 +69,12 @@ def warnings(model: ModelSource) -> tuple[str, ...]:
     )
 
 
-def has_image_volume(deployment: Mapping[str, Any]) -> bool:
-    """Whether a live Deployment's pods mount the model from an image."""
-    volumes = (template_of(deployment).get("spec") or {}).get("volumes") or ()
+def has_image_volume(workload: Mapping[str, Any]) -> bool:
+    """Whether a live workload's pods mount the model from an image.
+
+    An API server that knows no image volumes takes the volume from the template without a word.
+    """
+    volumes = (template_of(workload).get("spec") or {}).get("volumes") or ()
     return any(volume["name"] == _VOLUME and volume.get("image") for volume in volumes)
 
 
@@ -91,17 +100,27 @@ def _fetched(spec: Spec, image: str) -> ModelPlace:
     claim = spec.model.cache.pvc
     volume: Part = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}}
     place = _mounted(volume, _within(spec.model))
-    resources = {"requests": dict(spec.resources.requests), "limits": dict(spec.resources.limits)}
     container = fetch_container(
         image,
         spec.model,
         mounts=({"name": _VOLUME, "mountPath": MODELS}, {"name": "tmp", "mountPath": "/tmp"}),
         folder=f"{MODELS}/{spec.model.key}",
-        resources={name: values for name, values in resources.items() if values},
+        resources=_resources(spec),
     )
-    return ModelPlace(
-        uri=place.uri, path=place.path, volumes=place.volumes, mounts=place.mounts, init_containers=(container,)
-    )
+    return replace(place, init_containers=(container,))
+
+
+def _copied(spec: Spec, copier: str, image: str, folder: str) -> ModelPlace:
+    """Each pod has a copy in its own storage, where the volume would have it; `copier` is an image of ours."""
+    place = _mounted({"emptyDir": {}}, folder)
+    containers = copy_containers(copier, image, folder, volume=_VOLUME, resources=_resources(spec))
+    return replace(place, volumes=(*place.volumes, *copy_volumes()), init_containers=containers)
+
+
+def _resources(spec: Spec) -> Part:
+    """As the engine's, less the GPUs: a quota may ask them of every container."""
+    resources = {"requests": dict(spec.resources.requests), "limits": dict(spec.resources.limits)}
+    return {name: values for name, values in resources.items() if values}
 
 
 def _mounted(source: Part, folder: str) -> ModelPlace:

@@ -4,7 +4,7 @@ Source: https://kubernetes.io/docs/concepts/security/pod-security-standards/#res
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from pagefleet_api import labels
 from pagefleet_api.gpus import Device
@@ -25,19 +25,31 @@ _PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 
-def template(service: InferenceService, image: str, fetch_image: str) -> Part:
+class PodImages(NamedTuple):
+    """What a pod is made of beside the spec.
+
+    engine: the engine's image. fetch: of what brings a model, where pods see to that. mounts_model: a model in an image
+    is mounted from there, not copied.
+    """
+
+    engine: str
+    fetch: str
+    mounts_model: bool = False
+
+
+def template(service: InferenceService, images: PodImages) -> Part:
     """Template of every pod that serves, with what the user laid over it."""
-    place = model_place(service.spec, fetch_image)
-    own = _own_template(service, image, place, engine_parts(service, place), labels.common(service.name))
+    place = model_place(service.spec, images.fetch, mounts_image=images.mounts_model)
+    own = _own_template(service, images.engine, place, engine_parts(service, place), labels.common(service.name))
     own["metadata"]["labels"][labels.SERVING] = labels.SERVING_TRUE
     return _whole(service, own)
 
 
-def worker_template(service: InferenceService, image: str, fetch_image: str) -> Part:
+def worker_template(service: InferenceService, images: PodImages) -> Part:
     """Template of the other pods of a group, which serve nobody and answer no probe: with the same laid over it."""
-    place = model_place(service.spec, fetch_image)
+    place = model_place(service.spec, images.fetch, mounts_image=images.mounts_model)
     marks = {labels.NAME: "pagefleet-engine-worker", **labels.worker(service.name)}
-    whole = _whole(service, _own_template(service, image, place, worker_parts(service, place), marks))
+    whole = _whole(service, _own_template(service, images.engine, place, worker_parts(service, place), marks))
     engine = next(each for each in whole["spec"]["containers"] if each["name"] == labels.CONTAINER)
     for name in _PROBES:
         engine.pop(name, None)  # the overlay may have a part of one
@@ -63,7 +75,7 @@ def warnings(service: InferenceService) -> tuple[str, ...]:
 def _security_warnings(service: InferenceService) -> tuple[str, ...]:
     if service.spec.pod_template is None:
         return ()
-    found = loosened(template(service, image="", fetch_image=""))
+    found = loosened(template(service, PodImages(engine="", fetch="")))
     words = f"spec.podTemplate is outside the restricted Pod Security Standard: {', '.join(found)}"
     return (words,) if found else ()
 

@@ -70,10 +70,13 @@ def register(api: Api, namespace: str, name: str, port: int) -> None:
     api.call("POST", API_SERVICES, {"metadata": {"name": API_SERVICE}, "spec": {**spec, "service": target}})
 
 
-def operator(box: Box, namespace: str, port: int, log: Path, *flags: str, lease: str = "x") -> OperatorProcess:
-    """An operator of that control plane."""
+def operator(
+    box: Box, namespace: str, port: int, log: Path, *flags: str, lease: str = "x", shard: str | None = None
+) -> OperatorProcess:
+    """An operator of that control plane: of the namespace, or of a shard everywhere."""
     environment = {**os.environ, "KUBECONFIG": str(box.kubeconfig), "POD_NAME": f"operator-{lease}"}
-    flags = ("--engine-image", "engine:1", "--namespace", namespace, "--listen", f"127.0.0.1:{port}", *flags)
+    scope = ("--namespace", namespace) if shard is None else ("--shard", shard)
+    flags = ("--engine-image", "engine:1", *scope, "--listen", f"127.0.0.1:{port}", *flags)
     flags += ("--lease-namespace", namespace, "--lease-name", lease)
     return OperatorProcess(FAST, flags, environment, port, log)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster.box import Box
+from pagefleet_api import labels
 from pagefleet_api.custom_metrics import API_SERVICE, CustomMetric
-from pagefleet_api.labels import selector_text
 from tests.pagefleet_operator.apiserver import aggregation
 from tests.pagefleet_operator.apiserver.accounts import account
 from tests.pagefleet_operator.apiserver.aggregation import API_SERVICES, METRICS, served
@@ -98,7 +98,7 @@ def test_a_real_autoscaler_follows_the_load_up_and_down_by_our_metrics(plane: Bo
         eventually(lambda: _scaled(fleet, 8) == (3, 2), "both go up to what the load asks for", 40)
         assert _scaler(api, "whole")[0] == "ExternallyScaled"
         assert "kube-controller-manager set spec.replicas to 3" in _scaler(api, "whole")[1]
-        query = f"?labelSelector={selector_text('each')}"
+        query = f"?labelSelector={labels.selector_text('each')}"
         mine = [name for name in fleet.serving() if name.startswith("each-")]
         asked = f"{PODS}/*/{CustomMetric.IN_FLIGHT}{query}"
         eventually(lambda: _named(api, asked) == mine, "each of its pods has a value, and no other")
@@ -174,16 +174,26 @@ def test_an_api_that_belongs_to_another_is_left_alone(plane: Box, operator: Oper
     assert api.call("GET", f"{API_SERVICES}/{API_SERVICE}")["spec"] == before
 
 
-def test_a_model_in_an_image_gets_pods_where_the_server_keeps_its_volume(plane: Box, operator: OperatorProcess) -> None:
+def test_a_model_in_an_image_is_mounted_where_server_and_nodes_can(plane: Box, tmp_path: Path) -> None:
     api = Api(plane.kubeconfig)
-    api.create("inferenceservices", service(NAMESPACE, "mounted", model={"uri": "oci://registry.example/m:1#weights"}))
+    info = {"kubeletVersion": "v1.35.0", "containerRuntimeVersion": "containerd://2.1.4"}
+    api.create("nodes", {"metadata": {"name": "new"}})
+    api.merge("nodes", None, "new", {"status": {"nodeInfo": info}}, "status")
+    mounting = service(NAMESPACE, "mounted", model={"uri": "oci://registry.example/m:1#weights"})
+    mounting["metadata"]["labels"] = {labels.SHARD: "seeing"}
+    api.create("inferenceservices", mounting)
+    seeing = aggregation.operator(plane, NAMESPACE, free_port(), tmp_path / "log", lease="s", shard="seeing")
 
     def wanted() -> Json:
         body = api.get("deployments", NAMESPACE, "mounted")
         return body if body is not None and body["spec"]["replicas"] == 1 else {}
 
-    body = eventually(wanted, f"a pod is wanted:\n{operator.tail()}", 30)
+    try:
+        body = eventually(wanted, f"a pod is wanted:\n{seeing.tail()}", 60)
+    finally:
+        seeing.stop()
     volumes = body["spec"]["template"]["spec"]["volumes"]
     image = {"reference": "registry.example/m:1", "pullPolicy": "IfNotPresent"}
-    assert [volume["image"] for volume in volumes if "image" in volume] == [image]
+    assert [volume["image"] for volume in volumes if "image" in volume] == [image], body["metadata"]["annotations"]
     api.delete("inferenceservices", NAMESPACE, "mounted")
+    api.delete("nodes", None, "new")

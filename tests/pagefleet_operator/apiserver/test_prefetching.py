@@ -81,14 +81,23 @@ def test_another_secret_begins_the_download_anew(api: Api, namespace: str, start
     )
 
 
-def test_a_cluster_without_image_volumes_is_named(api: Api, namespace: str, start: Start) -> None:
-    start().ready()
-    api.create("inferenceservices", service(namespace, model={"uri": "oci://registry.example/m:1"}))
-    eventually(
-        lambda: "model.uri: oci:// needs image volumes" in _condition(api, namespace, "s", "Ready").get("message", ""),
-        "the reason is told",
-    )
-    assert _replicas(api, namespace, "s") == 0
+def test_a_model_in_an_image_is_copied_where_no_node_can_mount_it(api: Api, namespace: str, start: Start) -> None:
+    operator = start().ready()
+    api.create("inferenceservices", service(namespace, model={"uri": "oci://registry.example/m:1#weights"}))
+
+    def wanted(name: str) -> Json:
+        body = api.get("deployments", namespace, name)
+        return body if body is not None and body["spec"]["replicas"] else {}
+
+    body = eventually(lambda: wanted("s"), f"a pod is wanted:\n{operator.tail()}")
+    pod = body["spec"]["template"]["spec"]
+    assert [each["name"] for each in pod["initContainers"]] == [labels.COPIER_CONTAINER, labels.COPY_CONTAINER]
+    api.merge("inferenceservices", namespace, "s", {"metadata": {"labels": {"look": "again"}}})
+    api.create("inferenceservices", service(namespace, "later"))
+    eventually(lambda: wanted("later"), f"a later service has its pod:\n{operator.tail()}")
+    assert wanted("s")["metadata"]["generation"] == body["metadata"]["generation"], "it stays as it is"
+    written = [each["time"] for each in wanted("s")["metadata"]["managedFields"] if each["manager"] == "pagefleet"]
+    assert written == [each["time"] for each in body["metadata"]["managedFields"] if each["manager"] == "pagefleet"]
 
 
 def test_how_far_a_download_is_stands_in_the_condition(api: Api, namespace: str, start: Start, tmp_path: Path) -> None:

@@ -134,10 +134,10 @@ OOM = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
 BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
 
 
-def download(state: dict[str, Any]) -> dict[str, Any]:
-    """The status of a pod whose model is downloaded by an init container in this state."""
+def download(state: dict[str, Any], name: str = "fetch-model") -> dict[str, Any]:
+    """The status of a pod whose model is brought by an init container in this state."""
     scheduled = [{"type": "PodScheduled", "status": "True"}]
-    return {"conditions": scheduled, "initContainerStatuses": [{"name": "fetch-model", "state": state}]}
+    return {"conditions": scheduled, "initContainerStatuses": [{"name": name, "state": state}]}
 
 
 @pytest.mark.parametrize(
@@ -194,6 +194,16 @@ def download(state: dict[str, Any]) -> dict[str, Any]:
             engine({"waiting": {"reason": "CreateContainerConfigError", "message": "image will run as root"}}),
             Reason.ENGINE_UNREADY,
             "CreateContainerConfigError: image will run as root",
+        ),
+        (
+            download(CRASH, "copy-model"),
+            Reason.MODEL_FETCH_FAILED,
+            "the model cannot be copied out of the image of model.uri: exit code 1, 0 restarts: model not found",
+        ),
+        (
+            download({"running": {}}, "copy-model"),
+            Reason.STARTING,
+            "the model is being copied out of its image",
         ),
         (
             download(CRASH),

@@ -1,15 +1,19 @@
 """Where an engine finds its model, and who brings it there."""
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from pagefleet_api import labels
+from pagefleet_api import copier, labels
 from pagefleet_api.launch import Launch
 from pagefleet_api.service import InferenceService
 from pagefleet_operator import render
 from pagefleet_operator.facts.mounts import MODELS
+from pagefleet_operator.facts.trials import Phase, Trial
 from pagefleet_operator.render.model import model_place, warnings
+from pagefleet_operator.render.pod_security import loosened
 
 _CHOICES = render.Choices(
     replicas=1, wanted=1, image="engine:1", fetch_image="control:1", max_surge=1, max_unavailable=0
@@ -54,12 +58,64 @@ def test_what_is_in_the_image_needs_nothing(uri: str, path: str | None) -> None:
     ],
 )
 def test_a_volume_is_mounted_read_only(uri: str, source: dict[str, Any], path: str) -> None:
-    pod = _pod(uri=uri)
+    deployment = render.manifests(_service(uri=uri), replace(_CHOICES, mounts_model=True))[-1]
+    pod = deployment["spec"]["template"]["spec"]
     (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "models"]
     assert volume == {"name": "models", **source}
     assert {"name": "models", "mountPath": MODELS, "readOnly": True} in pod["containers"][0]["volumeMounts"]
     assert _engine_model(pod) == f"file://{path}"
     assert "initContainers" not in pod
+    assert "pagefleet.io/fetch-image" not in deployment["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize(("uri", "path"), [("oci://r/m:1", ""), ("oci://r/m:1#a/w", "a/w")])
+def test_a_model_is_copied_out_of_its_image_to_where_the_volume_would_have_it(uri: str, path: str) -> None:
+    deployment = _deployment(_service(uri=uri))
+    pod = deployment["spec"]["template"]["spec"]
+    bring, start = pod["initContainers"]
+    assert (bring["name"], bring["image"]) == (labels.COPIER_CONTAINER, "control:1")
+    assert (start["name"], start["image"]) == (labels.COPY_CONTAINER, "r/m:1")
+    assert start["command"][0].startswith(f"{copier.HOME}/"), "nothing of the model's image is started"
+    assert start["args"] == [f"/{path}", copier.INTO]
+    assert {"name": "models", "emptyDir": {}} in pod["volumes"]
+    assert {"name": "models", "mountPath": copier.INTO} in start["volumeMounts"]
+    assert bring["resources"] == start["resources"] == {"requests": {"cpu": "1"}, "limits": {"memory": "2Gi"}}
+    assert {"name": "models", "mountPath": MODELS, "readOnly": True} in pod["containers"][0]["volumeMounts"]
+    assert _engine_model(pod) == f"file://{MODELS}/{path}".rstrip("/")
+    notes = deployment["metadata"]["annotations"]
+    assert (notes["pagefleet.io/fetch-image"], notes["pagefleet.io/model-image"]) == ("control:1", "copied")
+    assert loosened(deployment["spec"]["template"]) == ()
+
+
+def test_how_a_model_comes_out_of_its_image_stays_while_the_pods_do() -> None:
+    service, other = _service(uri="oci://r/m:1"), _service(uri="oci://r/m:2")
+    copied, mounted = (render.manifests(service, replace(_CHOICES, mounts_model=way))[-1] for way in (False, True))
+    assert render.mounts_model(service, None, can=True)
+    for can in (True, False):
+        assert not render.mounts_model(service, copied, can=can)
+        assert render.mounts_model(service, mounted, can=can)
+        assert render.mounts_model(other, mounted, can=can) is can
+
+
+def test_pods_of_an_operator_that_could_only_mount_go_on_so() -> None:
+    service = _service(uri="oci://r/m:1")
+    live = render.manifests(service, replace(_CHOICES, mounts_model=True))[-1]
+    del live["metadata"]["annotations"]["pagefleet.io/model-image"]
+    assert render.mounts_model(service, live, can=False)
+
+
+def test_a_volume_that_the_server_dropped_is_not_asked_for_again_but_one_of_a_change_that_was_rolled_back_is() -> None:
+    service = _service(uri="oci://r/m:1")
+    live = render.manifests(service, replace(_CHOICES, mounts_model=True))[-1]
+    pod = live["spec"]["template"]["spec"]
+    pod["volumes"] = [volume for volume in pod["volumes"] if volume["name"] != "models"]
+    assert not render.mounts_model(service, live, can=True)
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+    trial = Trial(phase=Phase.ROLLED_BACK, since=since, stable="h", pods=1)
+    live["metadata"]["annotations"][labels.TRIAL] = trial.text()
+    assert render.mounts_model(service, live, can=False), "that is the template before it, of another model maybe"
+    live["metadata"]["annotations"][labels.TRIAL] = replace(trial, phase=Phase.STARTING).text()
+    assert not render.mounts_model(service, live, can=True)
 
 
 def test_a_download_runs_before_the_engine_with_its_credentials_and_no_gpu() -> None:

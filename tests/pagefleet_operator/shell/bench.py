@@ -10,7 +10,7 @@ from pagefleet_operator.apiserver import cluster as api
 from pagefleet_operator.apiserver.cache import ServiceKey, WatchCache
 from pagefleet_operator.facts.latencies import Latencies
 from pagefleet_operator.facts.observed import Pod, Sample
-from pagefleet_operator.kinds import Kind
+from pagefleet_operator.kinds import NODE, Kind
 from pagefleet_operator.metrics import Metrics
 from pagefleet_operator.news import News
 from pagefleet_operator.reconciling.reconcile import Reconciler
@@ -28,6 +28,7 @@ class Server:
         self.refuses: dict[str, api.ApiError] = {}
         self.foreign: dict[str, Any] = {}
         self.objects: dict[str, dict[str, Any]] = {}
+        self.nodes: list[dict[str, Any]] = []
         self.version = 100
         self.drops_image_volumes = False
         self.during: Callable[[str], None] = lambda _: None
@@ -85,11 +86,11 @@ class Server:
     async def post_event(self, namespace: str, name: str, uid: str, note: News) -> None:
         self._write(f"event {note.reason}", {"metadata": {}})
 
-    async def items(self, kind: Kind, namespace: str | None, *, fields: str = "") -> list[dict[str, Any]]:
-        return []
-
     async def read(self, kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
         return self.foreign.get(kind.name)
+
+    async def items(self, kind: Kind, namespace: str | None, *, fields: str = "") -> list[dict[str, Any]]:
+        return self.nodes if kind == NODE else []
 
 
 class Engines:

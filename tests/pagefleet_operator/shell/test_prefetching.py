@@ -120,27 +120,6 @@ async def test_a_models_job_that_somebody_removed_stops_no_pod() -> None:
     assert deployments(bench)[-1]["replicas"] == 1
 
 
-async def test_a_model_of_an_image_gets_pods_once_the_cluster_has_kept_its_volume() -> None:
-    bench = Bench()
-    bench.service(model={"uri": "oci://registry/m:1"}, engine=ENGINE)
-    await bench.passes()
-    assert deployments(bench)[-1]["replicas"] == 0
-    await bench.passes()
-    assert deployments(bench)[-1]["replicas"] == 1
-
-
-async def test_a_cluster_that_drops_image_volumes_is_named_and_its_old_pods_stay() -> None:
-    bench = Bench()
-    bench.service(engine=ENGINE)
-    await bench.passes()
-    bench.service(900, model={"uri": "oci://registry/m:1"}, engine=ENGINE)
-    bench.server.drops_image_volumes = True
-    await bench.passes(2)
-    assert deployments(bench)[-1]["replicas"] == 1
-    assert "needs image volumes" in str(told(bench))
-    assert conditions(bench)["Stalled"] == ("True", "ApplyFailed")
-
-
 async def test_models_that_others_name_or_still_serve_stay_when_room_is_made() -> None:
     bench = Bench()
     bench.service(model=MODEL, engine=ENGINE)

@@ -1,0 +1,150 @@
+"""Copies a model out of the image in which it is started: `copying.py PATH INTO`, both absolute.
+
+Run as a file, by an interpreter without a standard library: it imports what is built into Python or frozen in it, and
+nothing else. What the engine finds below INTO lies there as it does in the image. Links are followed, as they could
+lead out of what is copied.
+"""
+# ruff: noqa: PTH103, PTH112, PTH116, PTH118, PTH120, PTH208
+# (pathlib is of the library that is not there)
+
+import errno
+import os
+import sys
+
+_CHUNK_BYTES = 1 << 26
+_NAMES_TOLD = 10
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_UNREADABLE = (errno.EACCES, errno.EPERM)
+
+Entry = tuple[str, str, int]
+"""A file to copy: where it is, where it goes, its size in bytes."""
+Place = tuple[int, int]
+"""A folder, whatever leads there: its device and inode."""
+
+
+class CannotCopy(Exception):
+    """In words for whoever wrote the URI."""
+
+
+def main(argv: list[str]) -> int:
+    """The exit status; what a person must know is the last line on standard error."""
+    source, into = argv
+    try:
+        entries = listed(source, into)
+        check_room(entries, into)
+        print(f"copying {len(entries)} files, {sum(size for *_, size in entries)} bytes", flush=True)
+        for entry in entries:
+            copy(*entry)
+    except CannotCopy as error:
+        print(error, file=sys.stderr, flush=True)
+        return 1
+    print("copied", flush=True)
+    return 0
+
+
+def listed(source: str, into: str) -> list[Entry]:
+    """All files of a folder, or a file; what is mounted in it (/proc, /sys, the pod's volumes) is not of the image.
+
+    Raises CannotCopy.
+    """
+    try:
+        found = os.stat(source)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise CannotCopy(_missing(source)) from error
+    except OSError as error:
+        raise CannotCopy(_unreadable(source, error)) from error
+    target = os.path.join(into, source.lstrip("/")).rstrip("/")
+    if not _is_folder(found):
+        return [(source, target, found.st_size)]
+    return _in_folder(source, target, [(found.st_dev, found.st_ino)])
+
+
+def _in_folder(folder: str, target: str, within: list[Place]) -> list[Entry]:
+    """`within`: the folder and those above it, the outermost first: a link to one of them leads nowhere new."""
+    entries: list[Entry] = []
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise CannotCopy(_unreadable(folder, error)) from error
+    for name in names:
+        path, goes = os.path.join(folder, name), os.path.join(target, name)
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            continue  # a link to what is not there
+        except OSError as error:
+            raise CannotCopy(_unreadable(path, error)) from error
+        place = (found.st_dev, found.st_ino)
+        if _is_folder(found):
+            if found.st_dev == within[0][0] and place not in within:
+                entries += _in_folder(path, goes, [*within, place])
+        elif found.st_mode & 0o170000 == 0o100000:
+            entries.append((path, goes, found.st_size))
+    return entries
+
+
+def check_room(entries: list[Entry], into: str) -> None:
+    """Raises CannotCopy where the volume cannot hold them all; what an earlier try has left there makes room."""
+    disk = os.statvfs(into)
+    free = disk.f_bavail * disk.f_frsize + sum(_size(target) for _, target, _ in entries)
+    needed = sum(size for *_, size in entries)
+    if needed > free:
+        raise CannotCopy(f"no room for the model: it has {needed} bytes, and the node's disk {free} free for it")
+
+
+def copy(source: str, target: str, size: int) -> None:
+    """One file, whole. Raises CannotCopy."""
+    try:
+        reads = os.open(source, os.O_RDONLY)
+    except OSError as error:
+        raise CannotCopy(_unreadable(source, error)) from error
+    try:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        writes = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        try:
+            copied = 0
+            while sent := os.sendfile(writes, reads, copied, _CHUNK_BYTES):
+                copied += sent
+        finally:
+            os.close(writes)
+    except OSError as error:
+        words = "no room for it on the node's disk" if error.errno in _FULL else str(error)
+        raise CannotCopy(f"cannot copy {source}: {words}") from error
+    finally:
+        os.close(reads)
+    if copied != size:
+        raise CannotCopy(f"cannot copy {source}: it ended after {copied} of {size} bytes")
+
+
+def _is_folder(found: os.stat_result) -> bool:
+    return found.st_mode & 0o170000 == 0o040000
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def _missing(source: str) -> str:
+    """What is there instead, at the last place on the way that exists."""
+    above = os.path.dirname(source.rstrip("/"))
+    while not os.path.isdir(above):
+        above = os.path.dirname(above)
+    try:
+        names = sorted(os.listdir(above))
+    except OSError:
+        names = []
+    there = ", ".join(names[:_NAMES_TOLD]) + (", ..." if len(names) > _NAMES_TOLD else "")
+    return f"the image has no {source}; {above} has {there or 'nothing'}"
+
+
+def _unreadable(path: str, error: OSError) -> str:
+    if error.errno in _UNREADABLE:
+        return f"user {os.getuid()} may not read {path} of the image: make what the model consists of readable for all"
+    return f"cannot read {path} of the image: {error.strerror}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,88 @@
+"""How pods come to a model in an image: by a volume where every node can mount it, else by a copy; and it stays so."""
+
+from typing import Any
+
+import pytest
+
+from pagefleet_api import labels
+from pagefleet_api.service import InferenceService
+from pagefleet_operator.apiserver.api_errors import Refused
+from pagefleet_operator.models.image_nodes import ImageNodes
+from tests.pagefleet_operator.shell.bench import Bench
+from tests.pagefleet_operator.shell.test_prefetching import ENGINE, conditions, deployments
+
+_MODEL = {"uri": "oci://registry/m:1#weights"}
+
+
+def _node(name: str, runtime: str = "containerd://2.1.4", **parts: Any) -> dict[str, Any]:
+    info = {"kubeletVersion": "v1.35.0", "containerRuntimeVersion": runtime}
+    return {"metadata": {"name": name, "labels": {"kind": name}}, "spec": parts, "status": {"nodeInfo": info}}
+
+
+def _way(bench: Bench) -> tuple[bool, bool]:
+    """Whether the latest Deployment mounts the image, and whether its pods copy it."""
+    pod = deployments(bench)[-1]["template"]["spec"]
+    copies = any(each["name"] == labels.COPY_CONTAINER for each in pod.get("initContainers", ()))
+    return any("image" in volume for volume in pod["volumes"]), copies
+
+
+_MOUNTED, _COPIED = (True, False), (False, True)
+
+
+async def test_nodes_that_can_mount_it_do_and_one_that_comes_later_rolls_no_pod() -> None:
+    bench = Bench()
+    bench.server.nodes = [_node("a"), _node("b")]
+    bench.service(model=_MODEL, engine=ENGINE)
+    await bench.passes()
+    assert deployments(bench)[-1]["replicas"] == 0, "the API server must have kept the volume"
+    await bench.passes()
+    assert (deployments(bench)[-1]["replicas"], _way(bench)) == (1, _MOUNTED)
+    bench.server.nodes.append(_node("old", runtime="containerd://1.7.27"))
+    before = deployments(bench)[-1]
+    await bench.passes(3)
+    assert deployments(bench)[-1] == before
+
+
+async def test_a_node_that_cannot_mount_it_makes_copies_until_the_pods_are_changed() -> None:
+    bench = Bench()
+    bench.server.nodes = [_node("a"), _node("old", runtime="containerd://1.7.27")]
+    bench.service(model=_MODEL, engine=ENGINE)
+    await bench.passes(2)
+    assert (deployments(bench)[-1]["replicas"], _way(bench)) == (1, _COPIED)
+    bench.service(900, model=_MODEL, engine=ENGINE, podTemplate={"spec": {"nodeSelector": {"kind": "a"}}})
+    await bench.passes(2)
+    assert _way(bench) == _MOUNTED, "its pods go to no other node any more"
+
+
+async def test_where_the_server_drops_the_volume_the_model_is_copied_and_no_pod_was_made_before() -> None:
+    bench = Bench()
+    bench.server.nodes, bench.server.drops_image_volumes = [_node("a")], True
+    bench.service(model=_MODEL, engine=ENGINE)
+    await bench.passes()
+    assert deployments(bench)[-1]["replicas"] == 0
+    await bench.passes(2)
+    assert (deployments(bench)[-1]["replicas"], _way(bench)) == (1, _COPIED)
+    before = deployments(bench)[-1]
+    await bench.passes(3)
+    assert deployments(bench)[-1] == before
+    assert "Stalled" not in conditions(bench)
+
+
+async def test_without_a_node_the_model_is_copied() -> None:
+    bench = Bench()
+    bench.service(model=_MODEL, engine=ENGINE)
+    await bench.passes(2)
+    assert _way(bench) == _COPIED
+
+
+@pytest.mark.parametrize("everywhere", [True, False])
+async def test_nodes_that_cannot_be_seen_are_not_trusted(everywhere: bool) -> None:
+    class Nodes:
+        async def items(self, *_: Any, **__: Any) -> list[dict[str, Any]]:
+            if everywhere:
+                raise Refused("nodes is forbidden")
+            return [_node("a")]
+
+    meta = {"name": "s", "namespace": "n", "uid": "u"}
+    service = InferenceService.parse({"metadata": meta, "spec": {"model": _MODEL, "engine": ENGINE}})
+    assert not await ImageNodes(Nodes(), everywhere=everywhere).mount(service, None)
