@@ -191,6 +191,8 @@ def _mark(path: str, key: str, text: Any) -> str | None:
         return f"{path} cannot take {key}: the operator's own are in it"
     if key.startswith(_OWN_PREFIX) or key in _OWN_LABELS or key == labels.DELETION_COST:
         return f"{path}.{key} is the operator's own; choose another name"
+    if key.startswith(labels.LWS_PREFIX):
+        return f"{path}.{key} is LWS' own, which would take the pod for one of another service; choose another name"
     if text is not None and not isinstance(text, str):
         return f"{path}.{key} must be a string, but it is {text!r}; put it in quotes"
     return None

@@ -20,6 +20,7 @@ class Stays(Enum):
 
     NOTHING = "pods are made of the spec where there are pods already"
     MODEL = "pods of the last roll-out, where those have another model"
+    PLACE = "pods of the last roll-out, where those have another model or may go to other nodes"
     ALL = "pods of the last roll-out, whatever has changed since"
 
 
@@ -91,8 +92,8 @@ def of_judgement(judgement: Judgement) -> Supply:
 _FETCHES = {Stage.CACHED: Reason.CACHED, Stage.FETCHING: Reason.FETCHING, Stage.FAILING: Reason.MODEL_FETCH_FAILED}
 
 
-def of_prefetch(prefetch: Prefetch, writes: tuple[Write, ...]) -> Supply:
-    """A model that is downloaded before pods are made."""
+def of_prefetch(prefetch: Prefetch, writes: tuple[Write, ...] = (), *, stays: Stays = Stays.MODEL) -> Supply:
+    """A model that is downloaded before pods are made; `stays` while it is not."""
     stage, words = prefetch.stage, prefetch.message
     cached = Verdict(stage is Stage.CACHED, _FETCHES[stage], words)
     if stage is Stage.CACHED:
@@ -100,7 +101,7 @@ def of_prefetch(prefetch: Prefetch, writes: tuple[Write, ...]) -> Supply:
     reason = Reason.MODEL_FETCH_FAILED if stage is Stage.FAILING else Reason.MODEL_NOT_CACHED
     ready = Verdict(False, reason, f"pods wait for their model: {words}")
     reconciling = Verdict(True, Reason.FETCHING, f"the model comes first: {words}")
-    return Supply(Lack(Stays.MODEL, ready, reconciling=reconciling), cached, writes)
+    return Supply(Lack(stays, ready, reconciling=reconciling), cached, writes)
 
 
 def refused(words: str) -> Lack:

@@ -60,6 +60,7 @@ def test_what_does_not_touch_the_operators_own_is_kept_as_it_is(template: Any) -
         ({"metadata": {"labels": {"pagefleet.io/serving": "false"}}}, "labels.pagefleet.io/serving is the operator's"),
         ({"metadata": {"labels": {"app.kubernetes.io/instance": None}}}, "is the operator's own"),
         ({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "1"}}}, "is the operator's own"),
+        ({"metadata": {"labels": {"leaderworkerset.sigs.k8s.io/name": "others"}}}, "is LWS' own"),
         ({"metadata": {"labels": {"gpus": 4}}}, "metadata.labels.gpus must be a string, but it is 4"),
         (_spec(terminationGracePeriodSeconds=5), "spec.drain.timeoutSeconds says"),
         (_spec(restartPolicy="Never"), "spec.restartPolicy cannot be set here"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ from pagefleet_operator.plan.node_cache import (
     steps_for,
     unsettled,
 )
+from pagefleet_operator.plan.node_placing import placing
 from pagefleet_operator.plan.prefetch import Prefetch, Stage
 from pagefleet_operator.settings import Settings
 from pagefleet_operator.supplies import Lack, Stays, Supply, of_prefetch, refused
@@ -62,11 +64,14 @@ _Problems = dict[str | None, str]
 
 
 class _Use(NamedTuple):
-    """One model of one service: what holds of it holds of no other one, and of no other service of that name."""
+    """One model of one service on the nodes of its pods: what holds of it holds of no other one, of no other service of
+    that name, and of no other nodes.
+    """
 
     key: ServiceKey
     uid: str
     model: str
+    placing: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,8 @@ class NodeCache:
         if (lack := self._refusal(service)) is not None:
             return Supply(lack)
         found = None if self._known is None else self._known.progress.get(_use(service))
-        return of_prefetch(found or Prefetch(Stage.FETCHING, "the operator sees to it within seconds"), ())
+        found = found or Prefetch(Stage.FETCHING, "the operator sees to it within seconds")
+        return of_prefetch(found, stays=Stays.PLACE)
 
     async def known(self, service: InferenceService) -> None:
         """Return once it is known how far the service's model is. Raises ApiError."""
@@ -273,4 +279,5 @@ def _store(settings: Settings) -> render.NodeStore | None:
 
 
 def _use(service: InferenceService) -> _Use:
-    return _Use(ServiceKey(service.namespace, service.name), service.uid, render.node_model_name(service))
+    places = json.dumps(placing(service), sort_keys=True)
+    return _Use(ServiceKey(service.namespace, service.name), service.uid, render.node_model_name(service), places)

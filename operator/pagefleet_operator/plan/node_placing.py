@@ -27,6 +27,13 @@ def may_hold(node: Body, service: InferenceService) -> bool:
     )
 
 
+def placing(service: InferenceService) -> tuple[object, ...]:
+    """What `may_hold` reads of a service: equal values, equal nodes."""
+    pod = (service.spec.pod_template or {}).get("spec") or {}
+    gpus = (service.spec.resources.gpu.resource_name, service.spec.gpu_count)
+    return pod.get("nodeSelector"), (pod.get("affinity") or {}).get("nodeAffinity"), pod.get("tolerations"), gpus
+
+
 def tolerations(services: Sequence[InferenceService]) -> list[Any]:
     """Every toleration of the services' pods, once; with GPUs also the one that admission may add to them."""
     found: list[Any] = []

@@ -41,8 +41,8 @@ def made_from(service: InferenceService, live: Body | None, supplies: Sequence[S
     if Stays.ALL in stays:
         before = render.last_rolled_out(service, live)
         untouched = before is None
-    elif Stays.MODEL in stays and not has_no_pods(live):
-        before = render.with_earlier_model(service, live)
+    elif stays & {Stays.MODEL, Stays.PLACE} and not has_no_pods(live):
+        before = render.with_earlier_model(service, live, or_place=Stays.PLACE in stays)
     return Basis(
         before or service,
         tuple(sorted(lacks, key=lambda lack: not lack.urgent)),

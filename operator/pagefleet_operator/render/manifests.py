@@ -13,6 +13,7 @@ from pagefleet_api.service import InferenceService, Spec
 from pagefleet_operator.facts.trials import Trial
 from pagefleet_operator.kinds import GROUP_SET
 from pagefleet_operator.ownership import Owner
+from pagefleet_operator.plan.node_placing import placing
 from pagefleet_operator.render import groups, pod
 from pagefleet_operator.render.model import has_image_volume
 
@@ -264,10 +265,17 @@ def last_rolled_out(service: InferenceService, live: Mapping[str, Any] | None) -
     return service.model_copy(update={"spec": service.spec.model_copy(update=pods)})
 
 
-def with_earlier_model(service: InferenceService, live: Mapping[str, Any] | None) -> InferenceService | None:
-    """As `last_rolled_out`, and None too when those pods have the service's model."""
+def with_earlier_model(
+    service: InferenceService, live: Mapping[str, Any] | None, *, or_place: bool = False
+) -> InferenceService | None:
+    """As `last_rolled_out`, and None too when those pods have the service's model.
+
+    or_place: and may go to the nodes to which the service's pods may go.
+    """
     before = last_rolled_out(service, live)
-    return None if before is None or before.spec.model == service.spec.model else before
+    if before is None or before.spec.model != service.spec.model:
+        return before
+    return before if or_place and placing(before) != placing(service) else None
 
 
 def engine_digest(service: InferenceService) -> str:

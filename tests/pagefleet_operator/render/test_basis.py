@@ -54,6 +54,18 @@ def test_pods_keep_their_model_until_the_next_one_is_there() -> None:
     assert (found.service.spec.model.uri, found.pods(3)) == ("pkg://old", 3)
 
 
+def test_pods_stay_where_their_model_is_until_it_is_where_they_are_to_go() -> None:
+    elsewhere = service(OLD, maxNumSeqs=3)
+    template = {"spec": {"nodeSelector": {"zone": "z"}}}
+    elsewhere = elsewhere.model_copy(update={"spec": elsewhere.spec.model_copy(update={"pod_template": template})})
+    held = basis(Stays.PLACE, of=elsewhere, live=rolled_out())
+    assert (held.service.spec.pod_template, held.service.spec.engine) == (None, service(OLD).spec.engine)
+    assert basis(Stays.MODEL, of=elsewhere, live=rolled_out()).service == elsewhere
+    assert basis(Stays.PLACE, live=rolled_out()).service.spec.model.uri == "pkg://old"
+    changed = service(OLD, maxNumSeqs=3)
+    assert basis(Stays.PLACE, of=changed, live=rolled_out()).service == changed, "whatever else changes, follows"
+
+
 def test_what_is_missing_for_a_model_that_pods_have_holds_no_other_change_back() -> None:
     changed = service(OLD, maxNumSeqs=3)
     assert basis(Stays.MODEL, of=changed, live=rolled_out()).service == changed

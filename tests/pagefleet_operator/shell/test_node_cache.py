@@ -14,7 +14,7 @@ from pagefleet_operator.models import node_cache
 from pagefleet_operator.models.node_cache import NodeCache
 from pagefleet_operator.plan.node_cache import node_label
 from pagefleet_operator.settings import NodeCacheFlags, Settings
-from pagefleet_operator.supplies import Lack
+from pagefleet_operator.supplies import Lack, Stays
 from tests.pagefleet_operator.plan.nodes import ENGINE, made, model_of, node, pod, user
 from tests.pagefleet_operator.shell.bench import Bench
 
@@ -179,6 +179,19 @@ async def test_another_model_is_not_there_because_the_former_one_was() -> None:
     anew = user().model_copy(update={"uid": "of a service made anew"})
     lack = rig.nodes.plan(anew, None, held_back=False).lack
     assert lack is not None and "within seconds" in lack.ready.message
+
+
+async def test_a_model_is_not_where_pods_are_to_go_because_it_is_where_they_are() -> None:
+    rig = Rig()
+    rig.service()
+    for _ in range(2):
+        await rig.turn()
+    rig.server.objects["Pod", "system", "p-a"] = pod("a", ready=True)
+    await rig.turn()
+    assert rig.lack() is None
+    lack = rig.lack(podTemplate={"spec": {"nodeSelector": {"kubernetes.io/hostname": "b"}}})
+    assert lack is not None and lack.stays is Stays.PLACE
+    assert "within seconds" in lack.ready.message
 
 
 async def test_a_service_that_no_pass_has_looked_at_yet_begins_no_download_and_ends_none() -> None:
