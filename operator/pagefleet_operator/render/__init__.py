@@ -1,16 +1,15 @@
 """What should exist: every object that an InferenceService owns, as pure values. Equal input, equal bytes."""
 
+from pagefleet_operator.render.earlier import last_rolled_out, with_earlier_model
 from pagefleet_operator.render.manifests import (
     Choices,
     Manifest,
-    last_rolled_out,
     made_of,
     manifests,
     mounts_model,
     pinned_fetch_image,
     pinned_image,
     template_digest,
-    with_earlier_model,
 )
 from pagefleet_operator.render.model import folders_on, template_of
 from pagefleet_operator.render.node_cache import (

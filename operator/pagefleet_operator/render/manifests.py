@@ -6,14 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
 from pagefleet_api import labels
-from pagefleet_api.service import InferenceService, Spec
+from pagefleet_api.service import InferenceService
 from pagefleet_operator.facts.trials import Trial
 from pagefleet_operator.kinds import GROUP_SET
 from pagefleet_operator.ownership import Owner
-from pagefleet_operator.plan.node_placing import placing
 from pagefleet_operator.render import groups, pod
 from pagefleet_operator.render.model import has_image_volume
 
@@ -32,7 +29,7 @@ MODEL_IMAGE = "pagefleet.io/model-image"
 PODS_SPEC = "pagefleet.io/pods-spec"
 """Annotation on the Deployment: what the user said about the pods when they were rolled out last, as JSON."""
 _MOUNTED, _COPIED = "mounted", "copied"
-_PODS = {"model", "engine", "resources", "drain", "pod_template"}
+PODS = {"model", "engine", "resources", "drain", "pod_template"}
 _DIGEST_LENGTH = 16
 _BUDGET_FROM = 2
 """Wanted pods from which on there is a budget: one that keeps the only pod would hold its node for ever."""
@@ -178,7 +175,7 @@ def _notes(service: InferenceService, choices: Choices) -> dict[str, str]:
     return {
         GENERATION: str(service.generation),
         ENGINE_DIGEST: engine_digest(service),
-        PODS_SPEC: service.spec.model_dump_json(include=_PODS, exclude_none=True, exclude_unset=True, by_alias=True),
+        PODS_SPEC: service.spec.model_dump_json(include=PODS, exclude_none=True, exclude_unset=True, by_alias=True),
         ENGINE_IMAGE: choices.image,
         **_model_notes(service, choices),
         labels.TEMPLATE: template_digest(service, choices),
@@ -254,30 +251,6 @@ def made_of(service: InferenceService, live: Mapping[str, Any] | None) -> bool:
     return bool(notes.get(ENGINE_DIGEST) == engine_digest(service))
 
 
-def last_rolled_out(service: InferenceService, live: Mapping[str, Any] | None) -> InferenceService | None:
-    """The service with the pods of its live Deployment; None when that does not tell."""
-    text = (((live or {}).get("metadata") or {}).get("annotations") or {}).get(PODS_SPEC, "")
-    try:
-        before = Spec.model_validate_json(text)
-    except ValidationError:
-        return None
-    pods = {name: getattr(before, name) for name in _PODS}
-    return service.model_copy(update={"spec": service.spec.model_copy(update=pods)})
-
-
-def with_earlier_model(
-    service: InferenceService, live: Mapping[str, Any] | None, *, or_place: bool = False
-) -> InferenceService | None:
-    """As `last_rolled_out`, and None too when those pods have the service's model.
-
-    or_place: and may go to the nodes to which the service's pods may go.
-    """
-    before = last_rolled_out(service, live)
-    if before is None or before.spec.model != service.spec.model:
-        return before
-    return before if or_place and placing(before) != placing(service) else None
-
-
 def engine_digest(service: InferenceService) -> str:
     """A digest of what the user says about the pods: model, engine, resources and drain.
 
@@ -285,7 +258,7 @@ def engine_digest(service: InferenceService) -> str:
     change it. Replicas, autoscaling and roll-out are not in it either: scaling a service after the operator was
     upgraded must not roll its pods to the operator's new default image.
     """
-    parts = service.spec.model_dump_json(include=_PODS, exclude_none=True, exclude_unset=True)
+    parts = service.spec.model_dump_json(include=PODS, exclude_none=True, exclude_unset=True)
     return hashlib.sha256(parts.encode()).hexdigest()[:_DIGEST_LENGTH]
 
 
