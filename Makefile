@@ -25,9 +25,11 @@ $(SETUP): requirements/dev.txt requirements/model.txt requirements/uv.txt pyproj
 	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || { echo "python3-venv is missing: apt-get install python3-venv"; exit 1; }
 	@echo "setup: installing the pinned packages into $(VENV): about 6 GB where none of them is cached"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
-	@$(BIN)/uv pip sync --quiet --require-hashes --python $(BIN)/python requirements/dev.txt requirements/model.txt
+	@( while sleep 15 >/dev/null 2>&1 && kill -0 $$$$ 2>/dev/null; do echo "setup: still at it after $$SECONDS s"; done ) & beat=$$!; \
+	  trap "kill $$beat" EXIT; \
+	  $(BIN)/uv pip sync --quiet --require-hashes --python $(BIN)/python requirements/dev.txt requirements/model.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
-	@touch $@
+	@touch $@; echo "setup: done"
 
 .PHONY: locks
 locks: ## Resolve the requirement locks again

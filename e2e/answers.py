@@ -193,8 +193,9 @@ class Summary:
         lines = [
             f"{self.answered} of {self.requests} requests answered in full, {self.retries} retries, "
             f"{self.completion_tokens} tokens in {self.seconds:.1f} s ({rate:.0f} tokens/s)",
-            f"time to first token p50 {_seconds(self.ttft_p50_s)}, p99 {_seconds(self.ttft_p99_s)}; "
-            f"between tokens p50 {_seconds(self.itl_p50_s)}, p99 {_seconds(self.itl_p99_s)}",
+            "from a request to its first token, waiting included: half of them within "
+            f"{_seconds(self.ttft_p50_s)} (p50), 99 of 100 within {_seconds(self.ttft_p99_s)} (p99)",
+            f"from one token to the next: p50 {_seconds(self.itl_p50_s)}, p99 {_seconds(self.itl_p99_s)}",
         ]
         lines += [f"{fault}: {count}" for fault, count in self.faults.items()]
         return "\n".join(lines)

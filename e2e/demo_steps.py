@@ -115,7 +115,8 @@ def autoscale(place: Site, progress: Progress) -> None:
         endpoint.close()
     entries = [*timeline.changes(seen), *timeline.decisions(seen), *timeline.events(service.events())]
     timeline.show(progress.console, entries, started_s)
-    progress.line(str(answers))
+    progress.line(f"The clients saw: {answers}")
+    progress.line("(The longest waits are those of the first clients, while one pod answered all of them.)")
 
 
 def _check(answers: Sequence[Answer]) -> None:
@@ -193,7 +194,14 @@ def tell_what_next(place: Site, prometheus: Prometheus | None, progress: Progres
     """How to talk to what runs now."""
     service = Service(place.kubectl, "smollm2")
     url = service.cluster_url() if place.local else "http://localhost:8080/v1"
-    reach = "" if place.local else "\n  kubectl port-forward svc/smollm2 8080:80 &"
+    forward = "kubectl port-forward svc/smollm2 8080:80"
+    reach = "" if place.local else f"\n  {forward} &"
+    elsewhere = (
+        f"(From elsewhere than this machine, or after the service was made anew: {forward},\n"
+        "then http://localhost:8080/v1 in place of that address.)\n"
+        if place.local
+        else ""
+    )
     question = (
         '{"model": "smollm2", "stream": true, "temperature": 0, "messages": [{"role": "user", "content": "Hello"}]}'
     )
@@ -209,6 +217,6 @@ It goes on running. Talk to it:
   kubectl get infs
   kubectl describe infs autoscaled
   .venv/bin/python -m e2e.load --url {url} --model smollm2 --clients 4 --seconds 20
-{metrics}
+{elsewhere}{metrics}
 Grafana: import dashboards/fleet.json and choose that Prometheus.
 Stop it: make demo-stop""")

@@ -46,13 +46,15 @@ class Progress:
                 yield lambda detail: status.update(f"{escape(title)}  [dim]{escape(detail)}[/dim]")
         else:
             self.line(title)
-            yield lambda detail: self.line(f"  {detail}")
+            yield lambda detail: self.line(f"  {detail}") if detail else None
         self.line(f"{title}: done in {time.monotonic() - start_s:.1f} s", style="green")
 
     def line(self, text: str, style: str = "") -> None:
-        """One line; elsewhere than on a terminal with the seconds since the start."""
+        """One line, or several; elsewhere than on a terminal the first that is not empty has the seconds so far."""
         clock = "" if self.console.is_terminal else f"[{self.elapsed_s:6.1f} s] "
-        self.console.print(f"{clock}{text}", style=style, markup=False, soft_wrap=True)
+        words = text.lstrip("\n")
+        empty = text[: len(text) - len(words)]
+        self.console.print(f"{empty}{clock}{words}", style=style, markup=False, soft_wrap=True)
 
     def piece(self, text: str) -> None:
         """Text without a line's end, shown at once."""

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from e2e.kubectl import Json, Seen
 from pagefleet_api.status import Decision
+from pagefleet_api.wording import counted
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -71,7 +72,9 @@ def reasons(decision: Decision) -> str:
         + ("" if r.proposal is None else f" asks for {r.proposal}")
         for r in decision.readings
     ]
-    pods = f"{decision.pods_seen} pods seen" + (f", {decision.pods_missing} missing" if decision.pods_missing else "")
+    pods = f"{counted(decision.pods_seen, 'pod')} seen" + (
+        f", {decision.pods_missing} missing" if decision.pods_missing else ""
+    )
     return "; ".join([f"{decision.reason}: {pods}", *readings, *decision.clamps])
 
 

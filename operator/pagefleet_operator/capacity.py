@@ -10,6 +10,7 @@ from pagefleet_api.sizing.demand import demand_of, memory_limit_bytes
 from pagefleet_api.sizing.facts import ModelFacts
 from pagefleet_api.sizing.fit import Fit, fit, fit_cpu
 from pagefleet_api.status import Capacity, EstimatedCapacity, MeasuredCapacity
+from pagefleet_api.wording import counted
 from pagefleet_operator.autoscaling.values import Verdict
 from pagefleet_operator.facts.knowledge import GpuNodes, Knowledge
 from pagefleet_operator.facts.observed import Observed
@@ -86,7 +87,7 @@ def _verdict(spec: Spec, knowledge: Knowledge, fits: list[_OnType], measured: Me
 
 
 def _words(each: _OnType) -> str:
-    found, nodes = each.fit, "" if each.nodes is None else f" ({each.nodes} node{'' if each.nodes == 1 else 's'})"
+    found, nodes = each.fit, "" if each.nodes is None else f" ({counted(each.nodes, 'node')})"
     if found.reason is not None:
         return f"{found.gpu}{nodes}: {found.reason}"
     return f"{found.gpu}{nodes}: {found.kv_tokens:,} tokens expected; {found.breakdown}"

@@ -46,7 +46,7 @@ def test_a_decision_is_told_once_with_each_metric_and_clamp() -> None:
     [entry] = timeline.decisions([seen(2, history=(DECISION,)), seen(3, history=(DECISION,))])
     assert (entry.at_s, entry.what, entry.desired) == (START_S + 2, "decision 1 → 3", 3)
     assert entry.why == (
-        "WaitingRequests: 1 pods seen, 1 missing; WaitingRequests 12 of 4 asks for 3; "
+        "WaitingRequests: 1 pod seen, 1 missing; WaitingRequests 12 of 4 asks for 3; "
         "KVCacheUsage missing of 75; at most 6"
     )
 

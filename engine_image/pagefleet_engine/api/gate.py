@@ -7,6 +7,7 @@ from pagefleet_api.launch import Launch
 from pagefleet_api.load import EngineState
 from pagefleet_api.metrics import Engine
 from pagefleet_api.sizing import blocks_for
+from pagefleet_api.wording import counted
 from pagefleet_engine.api import queueing
 from pagefleet_engine.api.core_client import Clock, CoreClient
 from pagefleet_engine.api.drain import DrainState, Intake
@@ -135,8 +136,8 @@ class Gate:
         most = launch.max_queued_requests + launch.max_num_seqs
         if count > most:
             raise InvalidRequest(
-                f"The request asks for {count} answers ({prompts} prompts, {choices} to each); this server holds at "
-                f"most {most} at a time.",
+                f"The request asks for {counted(count, 'answer')} ({counted(prompts, 'prompt')}, {choices} to each); "
+                f"this server holds at most {most} at a time.",
                 param="prompt" if choices == 1 or prompts > most else "n",
             )
         room = self._room(self.sized_sequences, self.sized_blocks)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from pagefleet_api.wording import counted
 from pagefleet_engine.api.choice import Choice, Vocabulary
 from pagefleet_engine.api.dialect import Asked
 from pagefleet_engine.api.errors import ContextTooLong, InvalidRequest
@@ -107,7 +108,7 @@ def _answer_tokens(asked: Asked, prompt_tokens: int, window_tokens: int) -> int:
 def _check_min_tokens(request: GenerationRequest, asked: Asked, max_tokens: int) -> None:
     if request.min_tokens is not None and request.min_tokens > max_tokens:
         raise InvalidRequest(
-            f"min_tokens is {request.min_tokens}, but the answer can have {max_tokens} tokens at most; "
+            f"min_tokens is {request.min_tokens}, but the answer can have {counted(max_tokens, 'token')} at most; "
             f"lower min_tokens, or give a larger {asked.answer_tokens_field} where the window has room",
             param="min_tokens",
         )

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from pagefleet_api.sizing import BLOCK_TOKENS
+from pagefleet_api.wording import counted
 
 
 class Refusal(NamedTuple):
@@ -50,21 +51,22 @@ def refusal(
     so the prompt may fill the window. `max_tokens_field` is what the client calls it.
     """
     room = window(max_model_len, num_blocks)
-    limit = f"{room} tokens ({_bound(max_model_len, num_blocks)})"
+    given = counted(prompt_tokens, "token")
+    limit = f"{counted(room, 'token')} ({_bound(max_model_len, num_blocks)})"
     if prompt_tokens == 0:
         return Refusal("prompt_empty", "The prompt is empty: it must have at least one token.", "prompt")
     if prompt_tokens > room or (prompt_tokens == room and max_tokens != 0):
         return Refusal(
             "prompt_too_long",
-            f"The prompt has {prompt_tokens} tokens; this server's window is {limit} and must hold the answer too.",
+            f"The prompt has {given}; this server's window is {limit} and must hold the answer too.",
             "prompt",
         )
     if max_tokens is not None and prompt_tokens + max_tokens > room:
         return Refusal(
             "max_tokens_too_large",
-            f"The prompt has {prompt_tokens} tokens and {max_tokens_field} is {max_tokens}, "
+            f"The prompt has {given} and {max_tokens_field} is {max_tokens}, "
             f"{prompt_tokens + max_tokens} together; this server's window is {limit}. "
-            f"At most {answer_room(prompt_tokens, room)} tokens can be generated after this prompt.",
+            f"At most {counted(answer_room(prompt_tokens, room), 'token')} can be generated after this prompt.",
             max_tokens_field,
         )
     return None
@@ -73,5 +75,5 @@ def refusal(
 def _bound(max_model_len: int, num_blocks: int) -> str:
     pool_tokens = num_blocks * BLOCK_TOKENS
     if pool_tokens < max_model_len:
-        return f"the KV cache of {num_blocks} blocks; the model could take {max_model_len}"
+        return f"the KV cache of {counted(num_blocks, 'block')}; the model could take {max_model_len}"
     return "the model's context length"

@@ -13,6 +13,7 @@ from pagefleet_api.explanation import NextSteps, Threshold
 from pagefleet_api.scaling import MetricType, Mode
 from pagefleet_api.schema import Model
 from pagefleet_api.status import Decision
+from pagefleet_api.wording import counted, percent
 from pagefleet_cli.explaining.asking import Told
 
 WIDTH = 100
@@ -74,7 +75,9 @@ def _print_decision(console: Console, decision: Decision, wall: datetime) -> Non
     ago_s = max((wall - datetime.fromisoformat(decision.time)).total_seconds(), 0)
     console.print(f"\nDecided {ago_s:.0f} s ago: {decision.before} → {decision.desired}, {decision.reason}")
     console.print(f"  {decision.message}")
-    console.print(f"\nInputs: {decision.pods_seen} pods with a fresh sample, {decision.pods_missing} without")
+    console.print(
+        f"\nInputs: {counted(decision.pods_seen, 'pod')} with a fresh sample, {decision.pods_missing} without"
+    )
     rows = [
         (each.type, each.value or "missing", each.target, "-" if each.proposal is None else str(each.proposal))
         for each in decision.readings
@@ -104,7 +107,7 @@ def _next(steps: NextSteps) -> Iterator[str]:
 def _amount(threshold: Threshold, value: float) -> str:
     if threshold.type == MetricType.TIME_TO_FIRST_TOKEN:
         return f"{value:.3g} s"
-    return f"{value:.0%} of a pod's KV" if threshold.type in _IN_SHARES else f"{value:.4g}"
+    return f"{percent(value)} of a pod's KV" if threshold.type in _IN_SHARES else f"{value:.4g}"
 
 
 def _changes(told: Told) -> Sequence[Decision]:

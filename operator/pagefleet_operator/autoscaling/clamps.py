@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from pagefleet_api.behavior import SelectPolicy
 from pagefleet_api.reasons import Reason
+from pagefleet_api.wording import percent
 from pagefleet_operator.autoscaling import rates, trend
 from pagefleet_operator.autoscaling.overruns import floor
 from pagefleet_operator.autoscaling.policy import Policy
@@ -63,7 +64,7 @@ def guarded(answer: Answer, policy: Policy, fleet: Fleet, readings: Readings, be
     if fleet.rollout_in_progress:
         return answer.clamp(before, Reason.ROLLOUT_IN_PROGRESS, "no scale-down during a roll-out")
     if readings.coverage < policy.min_coverage:
-        words = f"samples from {readings.coverage:.0%} of the pods, minCoverage is {policy.min_coverage:.0%}"
+        words = f"samples from {percent(readings.coverage)} of the pods, minCoverage is {percent(policy.min_coverage)}"
         return answer.clamp(before, Reason.METRICS_PARTIAL, words)
     return answer
 
@@ -72,7 +73,8 @@ def stabilised(answer: Answer, policy: Policy, memory: Memory, now: Now) -> Answ
     """Held back by the answers in the windows."""
     calm = stabilise(memory.desired, answer.replicas, memory, policy, now.monotonic_s)
     if calm == answer.replicas and lately(memory.held_back_s, now.monotonic_s):
-        return answer.note(Reason.STABILIZED, "another answer was held back within the last minute")
+        words = "less than a minute ago the metrics asked for another number, which the stabilisation window held back"
+        return answer.note(Reason.STABILIZED, words)
     window_s = policy.down.window_s if calm > answer.replicas else policy.up.window_s
     extreme = "highest" if calm > answer.replicas else "lowest"
     return answer.clamp(calm, Reason.STABILIZED, f"the {extreme} answer of the last {window_s:g} s")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pagefleet_api.reasons import EventReason, Reason
 from pagefleet_api.scaling import MetricType
 from pagefleet_api.status import Decision, MetricReading
+from pagefleet_api.wording import percent
 from pagefleet_operator.autoscaling.policy import Policy
 from pagefleet_operator.autoscaling.proposals import Proposal, kv_share_per_pod, seats_per_pod
 from pagefleet_operator.autoscaling.readings import Readings
@@ -181,8 +182,8 @@ def _what_raised(view: View) -> tuple[str, str]:
 def _load(view: View) -> str:
     readings, policy = view.readings, view.policy
     return (
-        f"{readings.in_flight.known:g} in flight and {readings.kv.known:.0%} of one pod's KV fit {view.answer} "
-        f"(at {seats_per_pod(policy):g} in flight and {kv_share_per_pod(policy):.0%} KV a pod)"
+        f"{readings.in_flight.known:g} in flight and {percent(readings.kv.known)} of one pod's KV fit {view.answer} "
+        f"(at {seats_per_pod(policy):g} in flight and {percent(kv_share_per_pod(policy))} KV a pod)"
     )
 
 
@@ -206,7 +207,7 @@ def _target(proposal: Proposal) -> str:
 def _text(kind: MetricType, value: float) -> str:
     if kind is MetricType.TIME_TO_FIRST_TOKEN:
         return f"{value:.3g} s"
-    return f"{value:.0%}" if kind in _IN_SHARES else f"{value:g}"
+    return percent(value) if kind in _IN_SHARES else f"{value:g}"
 
 
 def _target_text(proposal: Proposal) -> str:

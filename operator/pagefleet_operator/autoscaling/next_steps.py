@@ -2,6 +2,7 @@
 
 from pagefleet_api.explanation import NextSteps, Threshold
 from pagefleet_api.scaling import MetricType
+from pagefleet_api.wording import percent
 from pagefleet_operator.autoscaling import latency, rates
 from pagefleet_operator.autoscaling.overruns import hold
 from pagefleet_operator.autoscaling.policy import Policy
@@ -77,7 +78,9 @@ def _down_held_by(policy: Policy, fleet: Fleet, memory: Memory, now: Now) -> tup
     if not readings.complete:
         words.append("a metric is missing for the whole service")
     elif readings.coverage < policy.min_coverage:
-        words.append(f"samples from {readings.coverage:.0%} of the pods, minCoverage is {policy.min_coverage:.0%}")
+        words.append(
+            f"samples from {percent(readings.coverage)} of the pods, minCoverage is {percent(policy.min_coverage)}"
+        )
     if (outgrown := hold(memory, policy, readings, now)) is not None:
         words.append(outgrown)
     if _rate_after_s(policy, memory, now) is None:

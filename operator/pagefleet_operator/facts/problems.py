@@ -10,6 +10,7 @@ from typing import Any
 
 from pagefleet_api import labels
 from pagefleet_api.reasons import Reason
+from pagefleet_api.wording import counted
 
 _IMAGE_REASONS = frozenset(
     {
@@ -141,7 +142,7 @@ def _image(image: str, reason: str, message: str) -> str:
 
 def _crash(ended: Body, restarts: int, memory_limit: str | None) -> PodProblem:
     code, moment = int(ended.get("exitCode") or 0), parse_time(ended.get("finishedAt"))
-    times = "1 restart" if restarts == 1 else f"{restarts} restarts"
+    times = counted(restarts, "restart")
     words = _last_words(str(ended.get("message") or ""))
     tail = f"exit code {_exit(code)}, {times}" + (f": {words}" if words else "")
     if ended.get("reason") == "OOMKilled":

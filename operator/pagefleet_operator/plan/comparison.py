@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from pagefleet_api import quantity
 from pagefleet_api.service import Analysis
+from pagefleet_api.wording import percent
 from pagefleet_operator.facts.histogram import Histogram
 from pagefleet_operator.facts.latencies import Latencies
 
@@ -90,7 +91,7 @@ def _failing(stable: Latencies, fresh: Latencies, more: float, sigmas: float) ->
         return None
     limit = min(before + more, 1.0)
     by_chance = limit + sigmas * sqrt(limit * (1 - limit) / fresh.ended)
-    words = f"errors {now:.1%} against {before:.1%}, at most {limit:.1%}"
+    words = f"errors {percent(now, 1)} against {percent(before, 1)}, at most {percent(limit, 1)}"
     return words, now > by_chance
 
 

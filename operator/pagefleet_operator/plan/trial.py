@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from pagefleet_api.reasons import EventReason, Reason
 from pagefleet_api.service import Analysis, Rollout
+from pagefleet_api.wording import counted
 from pagefleet_operator.facts.latencies import Latencies, together
 from pagefleet_operator.facts.observed import Now, Observed, Pod
 from pagefleet_operator.facts.trials import Phase, Trial
@@ -202,4 +203,4 @@ def _most_ready(observed: Observed) -> str | None:
 
 
 def _pods(count: int) -> str:
-    return "1 pod" if count == 1 else f"{count} pods"
+    return counted(count, "pod")

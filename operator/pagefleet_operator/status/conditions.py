@@ -7,6 +7,7 @@ from datetime import timedelta
 from pagefleet_api.reasons import ConditionType, Reason
 from pagefleet_api.service import Analysis, InferenceService
 from pagefleet_api.status import Condition
+from pagefleet_api.wording import counted
 from pagefleet_operator.autoscaling.values import Outcome, Verdict
 from pagefleet_operator.capacity import UNJUDGED, Judgement
 from pagefleet_operator.facts.observed import Now, Observed, Pod, format_second
@@ -132,7 +133,7 @@ def _ready(scene: Scene) -> Verdict:
     """Whether anything can serve, whatever its generation; if not, the gravest cause."""
     trouble = _trouble(scene)
     if scene.ready:
-        words = f"{len(scene.ready)} of {scene.wanted} pods serve"
+        words = f"{_ready_of(scene)} {'serves' if len(scene.ready) == 1 else 'serve'}"
         return Verdict(True, Reason.SERVING, words if trouble is None else f"{words}; {trouble.message}")
     if scene.wanted == 0:
         return Verdict(False, Reason.PAUSED, "spec.replicas is 0")
@@ -141,6 +142,10 @@ def _ready(scene: Scene) -> Verdict:
     if scene.lacks:
         return scene.lacks[0].ready
     return Verdict(False, Reason.STARTING, "pods are being created")
+
+
+def _ready_of(scene: Scene) -> str:
+    return f"{len(scene.ready)} of {counted(scene.wanted, 'pod')}"
 
 
 def _warning(verdict: Verdict, warnings: Sequence[str]) -> Verdict:
@@ -200,7 +205,7 @@ def _reconciling(scene: Scene) -> Verdict | None:
         names = ", ".join(pod.name for pod in scene.draining)
         return Verdict(True, Reason.DRAINING, f"{names} finish their answers before they go")
     if len(scene.ready) != scene.wanted or len(scene.serving) != scene.wanted:
-        return Verdict(True, Reason.SCALING, f"{len(scene.ready)} of {scene.wanted} pods ready")
+        return Verdict(True, Reason.SCALING, f"{_ready_of(scene)} ready")
     if not scene.observed.settled:
         return Verdict(True, Reason.APPLYING, "the Deployment's controller has not looked at the latest change yet")
     return None
@@ -208,7 +213,7 @@ def _reconciling(scene: Scene) -> Verdict | None:
 
 def _on_trial(trial: Trial, analysis: Analysis | None, requests: int | None) -> str:
     """Words that change a few times in a trial, as each other text is one more write."""
-    pods = "1 pod" if trial.pods == 1 else f"{trial.pods} pods"
+    pods = counted(trial.pods, "pod")
     if trial.phase is Phase.STARTING:
         return f"waits for {pods} of the latest template beside the others"
     words = f"compares {pods} of the latest template with the others since {format_second(trial.since)}"
@@ -216,8 +221,8 @@ def _on_trial(trial: Trial, analysis: Analysis | None, requests: int | None) -> 
         return words
     hold = timedelta(seconds=analysis.hold_seconds)
     soonest, latest = format_second(trial.since + hold), format_second(trial.since + hold * PATIENCE)
-    counted = min((requests or 0) // _REQUESTS_STEP * _REQUESTS_STEP, ENOUGH_REQUESTS)
-    so_far = f"at least {counted} of {ENOUGH_REQUESTS} so far"
+    seen = min((requests or 0) // _REQUESTS_STEP * _REQUESTS_STEP, ENOUGH_REQUESTS)
+    so_far = f"at least {seen} of {ENOUGH_REQUESTS} so far"
     needed = f"judged at {soonest} if each had {ENOUGH_REQUESTS} requests by then ({so_far})"
     return f"{words}; {needed}, else at {latest} at the latest"
 

@@ -29,7 +29,7 @@ HELD = {
     "podsMissing": 1,
     "readings": [
         {"type": "WaitingRequests", "value": "2", "target": "4", "proposal": 1},
-        {"type": "KVCacheUsage", "target": "75%"},
+        {"type": "KVCacheUsage", "target": "75 %"},
     ],
     "clamps": ["Stabilized: 2 → 4, the highest answer of the last 300 s"],
 }

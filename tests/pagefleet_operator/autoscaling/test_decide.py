@@ -86,7 +86,7 @@ def test_the_cache_that_queued_prompts_will_need_works_both_ways() -> None:
     hungry = PodLoad("hungry", True, True, load(3, 8, kv=0.6, queued_tokens=12_000), 1.0)
     outcome = decide(fleet(hungry), policy)
     assert outcome.desired == 2
-    assert outcome.decision.message == "KVCacheDemand asks for 2: 135% over all pods, target 85% a pod"
+    assert outcome.decision.message == "KVCacheDemand asks for 2: 135 % over all pods, target 85 % a pod"
     assert outcome.targets == "kv demand 135/85 %"
     assert decide(fleet(hungry, ready(), ready()), policy).desired == 2
     assert decide(fleet(ready(kv=0.1), ready(kv=0.1)), policy).desired == 1
@@ -180,7 +180,7 @@ def test_a_rise_says_which_metric_asked() -> None:
     assert decision.message == "WaitingRequests asks for 3: 12 over all pods, target 4 a pod"
     assert [(one.type, one.value, one.target, one.proposal) for one in decision.readings] == [
         ("WaitingRequests", "12", "4", 3),
-        ("KVCacheUsage", "40%", "75%", 1),
+        ("KVCacheUsage", "40 %", "75 %", 1),
     ]
     assert (decision.before, decision.desired, decision.pods_seen, decision.pods_missing) == (1, 3, 1, 0)
     assert decision.time == "2026-01-01T00:00:00Z"
@@ -195,7 +195,9 @@ def test_a_rise_says_which_metric_asked() -> None:
 def test_a_fall_says_what_fits() -> None:
     outcome = decide(fleet(ready(0, 1), ready(0, 2), ready()))
     assert outcome.decision.reason == "LoadFitsFewer"
-    assert outcome.decision.message == ("3 in flight and 0% of one pod's KV fit 1 (at 7.2 in flight and 75% KV a pod)")
+    assert outcome.decision.message == (
+        "3 in flight and 0 % of one pod's KV fit 1 (at 7.2 in flight and 75 % KV a pod)"
+    )
     assert outcome.event is not None and outcome.event.reason is EventReason.SCALED_DOWN
 
 

@@ -142,7 +142,7 @@ def test_missing_samples_and_disabled_directions_hold_it_too() -> None:
     found = steps(fleet(ready(), SILENT, SILENT), still)
     assert found.up_held_by == ("behavior.scaleUp allows no more now",)
     assert found.down_held_by == (
-        "samples from 33% of the pods, minCoverage is 50%",
+        "samples from 33 % of the pods, minCoverage is 50 %",
         "behavior.scaleDown never allows it",
     )
     assert steps(fleet(SILENT, SILENT)).down_held_by == ("a metric is missing for the whole service",)

@@ -34,7 +34,7 @@ def answers(count: int = 200, ttft_s: float = 0.4, *, failed: int = 0, itl_s: fl
         pytest.param(answers(ttft_s=0.8), "TTFT p95 760.0 ms against 380.0 ms, at most 456.0 ms", id="twice the TTFT"),
         pytest.param(answers(itl_s=0.2), "ITL p95 190.0 ms against 95.0 ms, at most 114.0 ms", id="twice the ITL"),
         pytest.param(answers(ttft_s=1.6), "TTFT p95 1.52 s against 380.0 ms, at most 456.0 ms", id="four times"),
-        pytest.param(answers(failed=20), "errors 10.0% against 0.0%, at most 1.0%", id="a tenth fails"),
+        pytest.param(answers(failed=20), "errors 10.0 % against 0.0 %, at most 1.0 %", id="a tenth fails"),
         pytest.param(answers(failed=3), None, id="a few failures are chance"),
     ],
 )

@@ -49,7 +49,7 @@ def sick(reason: Reason, words: str = "words", name: str = "b") -> Pod:
         (
             observed(pod("a"), sick(Reason.UNSCHEDULABLE, "0/2 nodes are available")),
             2,
-            ("True", "Serving", "1 of 2 pods serve; b: 0/2 nodes are available"),
+            ("True", "Serving", "1 of 2 pods serves; b: 0/2 nodes are available"),
         ),
         (observed(sick(Reason.OUT_OF_MEMORY, "OOMKilled")), 1, ("False", "OutOfMemory", "b: OOMKilled")),
         (
@@ -185,7 +185,7 @@ def test_a_conflict_and_a_refusal_stall() -> None:
 def test_a_refusal_does_not_hide_that_pods_serve() -> None:
     found = condition(status(observed(pod("a")), 1, apply_error="exceeded quota: q"), "Ready")
     assert found is not None
-    assert (found.status, found.message) == ("True", "1 of 1 pods serve; exceeded quota: q")
+    assert (found.status, found.message) == ("True", "1 of 1 pod serves; exceeded quota: q")
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_what_a_pod_failed_of_lately_is_told_while_its_successor_only_starts(sec
     found = condition(status(seen, 1, now=at(seconds)), "Ready")
     assert found is not None and found.reason == reason
     serves = condition(status(observed(failed, pod("b")), 1, now=at(seconds)), "Ready")
-    assert serves is not None and serves.message == "1 of 1 pods serve"
+    assert serves is not None and serves.message == "1 of 1 pod serves"
 
 
 def test_a_pod_that_a_lost_node_keeps_is_told_of_until_enough_others_serve() -> None:
@@ -209,7 +209,7 @@ def test_a_pod_that_a_lost_node_keeps_is_told_of_until_enough_others_serve() -> 
     starting = condition(status(observed(gone, sick(Reason.STARTING)), 1), "Ready")
     assert starting is not None and (starting.reason, starting.message) == ("NodeLost", "a: its node is away")
     replaced = condition(status(observed(gone, pod("b")), 1), "Ready")
-    assert replaced is not None and (replaced.status, replaced.message) == ("True", "1 of 1 pods serve")
+    assert replaced is not None and (replaced.status, replaced.message) == ("True", "1 of 1 pod serves")
 
 
 def test_a_lost_pod_behind_a_leader_is_told_of_though_its_leader_ends_too() -> None:
