@@ -29,6 +29,10 @@ class Drains(NamedTuple):
     ended: int
     aborted: int
 
+    def since(self, before: "Drains") -> "Drains":
+        """What came after `before`. An operator that lost its Lease in between begins anew: then at least so many."""
+        return Drains(self.ended - before.ended, self.aborted - before.aborted) if self.ended >= before.ended else self
+
 
 class Swinging:
     """A service on the cluster and the load on it."""
@@ -54,12 +58,12 @@ class Swinging:
         began_s, before = time.monotonic(), self._drains()
         with self.service.watch() as status, leavers(self.service) as seen:
             answers = self._wave(status, number)
-        after = self._drains()
+        drains = self._drains().since(before)
         return Round(
             engines=str(self.engines),
             service=self.service.name,
-            scale_downs=after.ended - before.ended,
-            aborted=after.aborted - before.aborted,
+            scale_downs=drains.ended,
+            aborted=drains.aborted,
             in_flight=seen.in_flight(),
             seconds=round(time.monotonic() - began_s, 1),
             **counted(answers),

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from bench.scale_downs.rounds import Drains
 from bench.scale_downs.rows import Round, counted, failed, missing, read, summary
 from bench.scale_downs.subjects import SWINGS, Engines, ask, resource, service
 from e2e.answers import Answer, Fault
@@ -75,3 +76,8 @@ def test_the_operator_takes_the_service(engines: Engines) -> None:
 def test_no_two_requests_are_alike() -> None:
     asked = [ask(8, salt)(number) for salt in ("0 base", "1 base") for number in range(3)]
     assert len({each.prompt for each in asked}) == len(asked)
+
+
+def test_an_operator_that_began_to_count_anew_counts_at_least_what_it_says() -> None:
+    assert Drains(9, 1).since(Drains(2, 1)) == (7, 0)
+    assert Drains(3, 0).since(Drains(56, 2)) == (3, 0)
