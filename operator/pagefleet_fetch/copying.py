@@ -7,6 +7,7 @@ lead out of what is copied.
 # ruff: noqa: PTH103, PTH112, PTH116, PTH118, PTH120, PTH208
 # (pathlib is of the library that is not there)
 
+import _signal  # type: ignore[import-not-found]  # `signal` itself needs the library
 import errno
 import os
 import sys
@@ -147,4 +148,6 @@ def _unreadable(path: str, error: OSError) -> str:
 
 
 if __name__ == "__main__":
+    # the first process of a container ignores what it has no handler for: a pod would be held until its grace is over
+    _signal.signal(_signal.SIGTERM, lambda *_: os._exit(143))
     sys.exit(main(sys.argv[1:]))

@@ -62,6 +62,17 @@ def test_it_needs_nothing_of_the_standard_library() -> None:
     assert names <= set(sys.builtin_module_names) | {"os"}, "os is frozen in Python since 3.11"
 
 
+def test_it_ends_at_once_when_its_pod_is_to_go(tmp_path: Path) -> None:
+    never = tmp_path / "never"
+    os.mkfifo(never)
+    command = [sys.executable, copying.__file__, str(never), str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline().startswith("copying 1 files")
+        running.terminate()
+        assert running.wait(60) == 143, "its own handler: the first process of a container has no other"
+
+
 def test_links_become_what_they_lead_to_and_what_is_no_file_is_left_out(image: Path, tmp_path: Path) -> None:
     into = tmp_path / "into"
     assert _run(image / "models", into) == 0

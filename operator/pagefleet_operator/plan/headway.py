@@ -46,7 +46,7 @@ def follow(before: Headway | None, observed: Observed, wanted: int, now: Now) ->
     found = Headway(live.template, len(mine), ready, earlier, complete, now.wall)
     if before is None:
         return found._replace(since=max(_moments(observed), default=now.wall))
-    if before.template != found.template or _finishing(observed):
+    if before.template != found.template or _finishing(observed, live.template):
         return found
     best = Headway(
         found.template,
@@ -59,9 +59,13 @@ def follow(before: Headway | None, observed: Observed, wanted: int, now: Now) ->
     return best if best[1:4] != before[1:4] else best._replace(since=before.since)
 
 
-def _finishing(observed: Observed) -> bool:
-    """A group finishes its answers, and the one that follows waits for that."""
-    return any(pod.terminating and not pod.lost and observed.own(pod) for pod in observed.pods)
+def _finishing(observed: Observed, latest: str | None) -> bool:
+    """A group finishes its answers, and the one that follows waits for that.
+
+    One of the `latest` template that was not told to leave is made anew after a crash.
+    """
+    leave = (pod for pod in observed.pods if pod.terminating and not pod.lost and observed.own(pod))
+    return any(pod.template_hash != latest or not pod.serving for pod in leave)
 
 
 def _moments(observed: Observed) -> Iterator[datetime]:

@@ -57,7 +57,9 @@ def test_each_step_begins_the_time_anew_and_a_step_taken_twice_does_not() -> Non
     lost = after(400, seen(), fewer)
     again = after(500, seen(leader(1)), lost)
     assert again.since == at(300).wall, "made anew and failing again for ever is no progress"
-    assert late(again, 900)
+    crashed = after(600, seen(leader(1, ready=False, terminating=True)), again)
+    assert crashed.since == at(300).wall, "LWS deletes a group of which one crashed"
+    assert late(crashed, 900)
 
 
 def test_one_that_was_complete_is_never_late_until_the_template_changes() -> None:
@@ -80,6 +82,8 @@ def test_a_group_that_finishes_its_answers_is_waited_for_and_one_on_a_lost_node_
     leaves = leader(0, "old", terminating=True)
     begun = after(0, seen(leaves))
     assert after(500, seen(leaves), begun).since == at(500).wall
+    told = leader(1, terminating=True, serving=False)
+    assert after(500, seen(told), after(0, seen(told))).since == at(500).wall
     lost = replace(leaves, problem=PodProblem(Reason.NODE_LOST, "its node is away"))
     assert after(500, seen(lost), after(0, seen(lost))).since == at(0).wall
 

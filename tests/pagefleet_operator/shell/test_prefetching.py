@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 
 from pagefleet_api import labels
 from pagefleet_api.download import DownloadProgress
+from pagefleet_operator.facts.observed import Now
+from pagefleet_operator.reconciling import reconcile
 from tests.pagefleet_operator.shell.bench import KEY, Bench
 
 MODEL: dict[str, Any] = {"uri": "s3://bucket/name", "cache": {"mode": "PVC", "pvc": "models"}}
@@ -54,6 +57,24 @@ async def test_no_pod_is_wanted_before_the_model_is_there() -> None:
     await bench.passes()
     assert deployments(bench)[-1]["replicas"] == 2
     assert conditions(bench)["ModelCached"] == ("True", "Cached")
+
+
+async def test_groups_whose_model_takes_long_are_not_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    shared = {"runtime": "vllm", "image": "v", "device": "cuda", "parallelism": {"pipeline": 2}}
+    bench.service(model=MODEL, engine=shared)
+    await bench.passes(2)
+    monkeypatch.setattr(reconcile, "Now", lambda wall, monotonic_s: Now(wall + timedelta(hours=2), monotonic_s))
+    await bench.passes(2)
+    assert conditions(bench)["Ready"] == ("False", "ModelNotCached")
+    assert conditions(bench).get("Stalled", ("False", ""))[0] == "False", conditions(bench).get("Stalled")
+    complete(bench)
+    await bench.passes(2)
+    monkeypatch.setattr(reconcile, "Now", lambda wall, monotonic_s: Now(wall + timedelta(hours=4), monotonic_s))
+    await bench.passes(2)
+    assert conditions(bench)["Stalled"] == ("True", "ProgressDeadlineExceeded"), "no pod came in two hours"
 
 
 async def test_a_new_model_is_downloaded_before_its_roll_out_begins() -> None:
