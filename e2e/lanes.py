@@ -15,7 +15,7 @@ LANES: Mapping[str, Sequence[str]] = {
         "test_story_scale_and_refuse",
     ),
     # what mostly waits for periods of time
-    "changes": ("test_story_gpu_tight_update", "test_story_rollout"),
+    "changes": ("test_story_gpu_tight_update", "test_story_rollout", "test_story_model_image"),
     # what counts nodes, with the stories in which one takes no pods, or a third one comes and goes
     "places": (
         "test_story_node_drain",
