@@ -12,6 +12,7 @@ from pagefleet_cli.errors import FactsMissing
 
 TIMEOUT_S = 10.0
 _DEFAULT_FILE = "~/.kube/config"
+_SCHEMES = ("https://", "http://")
 
 
 class Refused(Exception):
@@ -38,8 +39,8 @@ class Web(NamedTuple):
 
     def get(self, path: str) -> Any:
         """The parsed answer; raises Refused."""
-        request = urllib.request.Request(self.base_url.rstrip("/") + path, headers=dict(self.headers))
         try:
+            request = urllib.request.Request(self.base_url.rstrip("/") + path, headers=dict(self.headers))
             with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=self.tls) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
@@ -75,9 +76,22 @@ def connect(context: str | None) -> Cluster:
     except Exception as error:  # of a file that is no kubeconfig: the loader lets whatever it stumbles over through
         words = " ".join(str(error).split())
         raise FactsMissing(f"no cluster: {files} is no kubeconfig: {words}; set KUBECONFIG to one that is") from error
+    return Cluster(_web(settings, files if found else "this pod's account"), _namespace(config, files, context))
+
+
+def _web(settings: Any, where: str) -> Web:
+    """How the API server is spoken to. Raises FactsMissing, which never has a credential in it."""
     token = settings.get_api_key_with_prefix("authorization") or settings.get_api_key_with_prefix("BearerToken")
-    headers = () if token is None else (("Authorization", token),)
-    return Cluster(Web(settings.host, headers, _tls(settings)), _namespace(config, files, context))
+    if token is not None and not (token.isascii() and token.isprintable()):
+        problem = "a character that no request can carry, such as a line break; log in anew or correct it"
+        raise FactsMissing(f"no cluster: the token of {where} has {problem}")
+    if not settings.host.startswith(_SCHEMES):
+        raise FactsMissing(f"no cluster: the server of {where} is {settings.host!r}; write https://HOST:PORT there")
+    try:
+        return Web(settings.host, () if token is None else (("Authorization", token),), _tls(settings))
+    except OSError as error:
+        words = f"the certificate authority, client certificate or key of {where} cannot be used: {error}"
+        raise FactsMissing(f"no cluster: {words}; correct it there") from error
 
 
 def _namespace(config: Any, files: str, context: str | None) -> str:

@@ -16,6 +16,8 @@ from tests.pagefleet_cli.command import Shell
 from tests.pagefleet_cli.explaining import scenes
 from tests.pagefleet_cli.explaining.scenes import PLACE, SERVICE, WALL, Answers, told
 
+CONTEXT = {"cluster": "x", "user": "x"}
+
 
 @pytest.mark.parametrize(("name", "scene"), scenes.scenes().items())
 def test_the_text_is_as_in_its_file(name: str, scene: asking.Told) -> None:
@@ -168,6 +170,38 @@ def test_a_file_that_is_no_kubeconfig_is_told_in_one_line(
     assert (said.code, len(said.err.splitlines()), "set KUBECONFIG" in said.err) == (3, 1, True)
 
 
+@pytest.mark.parametrize(
+    ("user", "cluster", "words"),
+    [
+        ({"token": "very\nsecret"}, {"server": "http://127.0.0.1:9"}, "the token of"),
+        ({"token": "very secré"}, {"server": "http://127.0.0.1:9"}, "the token of"),
+        ({}, {"server": "cluster.example"}, "the server of"),
+        ({}, {"server": "ftp://cluster.example"}, "write https://HOST:PORT"),
+        ({}, {"server": "https://127.0.0.1:9", "certificate-authority-data": "AAAA"}, "certificate"),
+        (
+            {"client-certificate-data": "AAAA", "client-key-data": "c2VjcmV0"},
+            {"server": "https://127.0.0.1:9"},
+            "certificate",
+        ),
+    ],
+)
+def test_a_kubeconfig_that_cannot_be_used_is_told_in_one_line_without_its_secrets(
+    pagefleet: Shell,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    user: dict[str, str],
+    cluster: dict[str, str],
+    words: str,
+) -> None:
+    named = {"users": {"user": user}, "clusters": {"cluster": cluster}, "contexts": {"context": CONTEXT}}
+    config: dict[str, Any] = {kind: [{"name": "x", **content}] for kind, content in named.items()}
+    (tmp_path / "config").write_text(json.dumps(config | {"current-context": "x"}))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    said = pagefleet("explain", "infs/chat")
+    assert (said.code, said.out, len(said.err.splitlines()), words in said.err) == (3, "", 1, True), said.err
+    assert "secr" not in said.err
+
+
 def test_in_a_pod_the_account_is_the_way_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.setattr("kubernetes.config.load_incluster_config", _in_a_pod)
@@ -186,6 +220,9 @@ def test_what_is_no_answer_has_words(api: list[str]) -> None:
     with pytest.raises(Refused, match="there is none") as refused:
         Web(server).get("/none")
     assert refused.value.status == 404
+    with pytest.raises(Refused) as refused:
+        Web("nowhere").get("/")
+    assert refused.value.status == 0
     with pytest.raises(Refused) as refused:
         Web("http://127.0.0.1:9").get("/")
     assert refused.value.status == 0
