@@ -1,5 +1,6 @@
 """The core process as this process's child: started early, watched, never left behind."""
 
+import contextlib
 import os
 import shutil
 import socket
@@ -16,6 +17,8 @@ from pagefleet_api.launch import Launch
 CORE_MODULE = "pagefleet_engine.core_process"
 _SOCKET_NAME = "core.sock"
 _LEAVE_BY_ITSELF_S = 0.5
+_DIE_S = 1.0
+"""A killed process that is stuck in a driver stays until that lets it go; nobody can wait for that."""
 
 
 class CoreChild:
@@ -58,5 +61,6 @@ class CoreChild:
             self._process.wait(_LEAVE_BY_ITSELF_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_DIE_S)
         shutil.rmtree(self._folder, ignore_errors=True)
