@@ -193,8 +193,8 @@ class Summary:
         lines = [
             f"{self.answered} of {self.requests} requests answered in full, {self.retries} retries, "
             f"{self.completion_tokens} tokens in {self.seconds:.1f} s ({rate:.0f} tokens/s)",
-            "from a request to its first token, waiting included: half of them within "
-            f"{_seconds(self.ttft_p50_s)} (p50), 99 of 100 within {_seconds(self.ttft_p99_s)} (p99)",
+            "from a request to its first token, waiting included: half of them take up to "
+            f"{_seconds(self.ttft_p50_s)} (p50), 99 of 100 up to {_seconds(self.ttft_p99_s)} (p99)",
             f"from one token to the next: p50 {_seconds(self.itl_p50_s)}, p99 {_seconds(self.itl_p99_s)}",
         ]
         lines += [f"{fault}: {count}" for fault, count in self.faults.items()]
@@ -232,4 +232,4 @@ def _count(values: Iterable[object]) -> dict[str, int]:
 
 
 def _seconds(value: float | None) -> str:
-    return "unknown" if value is None else f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"
+    return "? s" if value is None else f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"

@@ -167,6 +167,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     if given.requests is None and given.seconds is None:
         parser.error("--requests or --seconds is required: a load must end")
+    for flag, number in (("--clients", given.clients), ("--requests", given.requests), ("--seconds", given.seconds)):
+        if number is not None and not 0 < number < float("inf"):
+            parser.error(f"{flag} is {number}: give a number above 0")
     plan = LoadPlan(
         target=Target(url=lambda: str(given.url).rstrip("/"), model=given.model, stream=not given.whole),
         ask=numbered(given.max_tokens),

@@ -1,6 +1,7 @@
 """Where the demo and the stories run: a cluster in a box on this machine, or a cluster that the user has."""
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from e2e.progress import Progress, run_tool
 from e2e.service import Service
 
 CHECKOUT = Path(__file__).parents[1]
+_REGISTRY = re.compile(r"[A-Za-z0-9.-]+(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*")
 
 
 def state_folder() -> Path:
@@ -119,18 +121,26 @@ class OwnSite:
     local: bool = False
 
     def bring_up(self, progress: Progress) -> ImageNames:
+        asked_before = Path(_tool("kubectl")).exists()  # else it is compiled with the images
+        if asked_before:
+            self._ask(progress)
         with progress.step("images") as say:
             run_tool(_cluster_tool("images"), say)
+        if not asked_before:
+            self._ask(progress)
         with progress.step(f"images to {self.registry}") as say:
             run_tool(_cluster_tool("push", self.registry), say)
-        with progress.step("cluster answers"):
-            self.kubectl.run("version")
         pushed = built_images()
         # by digest: nodes that have an older image of the same tag would not pull again
         return pushed._replace(
             control=self._pulled(pushed.control, pushed.control_digest),
             engine=self._pulled(pushed.engine, pushed.engine_digest),
         )
+
+    def _ask(self, progress: Progress) -> None:
+        """Before minutes are spent on images that no cluster would take."""
+        with progress.step("cluster answers"):
+            self.kubectl.run("version", "--request-timeout=15s")
 
     def _pulled(self, name: str, digest: str) -> str:
         repository, _, _ = name.removeprefix("localhost/").rpartition(":")
@@ -157,11 +167,17 @@ def site(environment: Mapping[str, str]) -> Site:
     """The user's own cluster when KUBECONFIG and REGISTRY are both given, else the box.
 
     Raises:
-        ValueError: REGISTRY is given alone.
+        ValueError: REGISTRY is given alone, or one of the two is not usable.
     """
     kubeconfig, registry = environment.get("KUBECONFIG"), environment.get("REGISTRY")
     if registry and not kubeconfig:
         raise ValueError("REGISTRY is given without KUBECONFIG: give both to use a cluster of your own, or neither")
     if kubeconfig and registry:
+        if not any(Path(file).expanduser().exists() for file in kubeconfig.split(os.pathsep) if file):
+            raise ValueError(f"KUBECONFIG is {kubeconfig!r}: there is no such file; give that of your cluster")
+        if not _REGISTRY.fullmatch(registry.rstrip("/")):
+            raise ValueError(
+                f"REGISTRY is {registry!r}: write it as in an image's name, HOST[:PORT]/PATH in small letters"
+            )
         return OwnSite(kubeconfig, registry.rstrip("/"))
     return BoxSite.here()

@@ -101,12 +101,21 @@ def test_steps_are_plain_lines_without_a_terminal(capsys: pytest.CaptureFixture[
     assert lines[:2] == ["work [1/2]", "  half [way]"] and lines[2].startswith("work [1/2]: done in")
 
 
-def test_the_environment_chooses_between_the_box_and_the_users_own_cluster() -> None:
+def test_the_environment_chooses_between_the_box_and_the_users_own_cluster(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.touch()
     assert isinstance(site({}), BoxSite)
     assert isinstance(site({"KUBECONFIG": "k"}), BoxSite)
-    assert site({"KUBECONFIG": "k", "REGISTRY": "r.example/team/"}) == OwnSite("k", "r.example/team")
+    own = {"KUBECONFIG": f"{tmp_path}/none:{config}", "REGISTRY": "r.example/team/"}
+    assert site(own) == OwnSite(own["KUBECONFIG"], "r.example/team")
+    assert site(own | {"REGISTRY": "localhost:5000"}) == OwnSite(own["KUBECONFIG"], "localhost:5000")
     with pytest.raises(ValueError, match="without KUBECONFIG"):
         site({"REGISTRY": "r"})
+    with pytest.raises(ValueError, match="no such file"):
+        site(own | {"KUBECONFIG": f"{tmp_path}/none"})
+    for registry in ("https://r.example/team", "!!", "r.example/Team", "r.example//x"):
+        with pytest.raises(ValueError, match=r"HOST\[:PORT\]/PATH"):
+            site(own | {"REGISTRY": registry})
 
 
 def test_the_demo_s_path_has_kubectl_and_its_plugin() -> None:
