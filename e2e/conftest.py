@@ -19,8 +19,6 @@ from e2e.prometheus import Prometheus
 from e2e.sites import BoxSite, state_folder
 
 SCRAPE_INTERVAL_S = 1
-NODE_CACHE = {"enabled": True, "path": "/run/pagefleet/models"}
-"""On a disk of the nodes' own: whatever else they have is the machine's, which they share."""
 LOGS = state_folder() / "e2e-logs"
 _failed = pytest.StashKey[bool]()
 _before = pytest.StashKey[Footprint]()
@@ -102,7 +100,7 @@ def _bring_up(site: BoxSite) -> None:
     progress = Progress()
     names = site.bring_up(progress)
     with progress.step("Helm installs the chart"):
-        release.install(site, names, more={"nodeCache": NODE_CACHE})
+        release.install(site, names, more={"nodeCache": release.NODE_CACHE})
 
 
 def _why_not(site: BoxSite, error: ToolFailed) -> str:

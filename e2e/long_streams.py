@@ -1,7 +1,8 @@
 """Many long streams over a change of the fleet: all open when it begins, each to its end."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from e2e.answers import Answer, Ask, summary
@@ -22,19 +23,25 @@ class Ridden(NamedTuple):
     seconds: float
 
 
-def ride(service: Service, change: Callable[[], None]) -> Ridden:
-    """Open STREAMS streams, make the change while all of them are open, and wait for everything."""
+@contextmanager
+def opened(service: Service, tokens: int = TOKENS) -> Iterator[Load]:
+    """STREAMS streams on the pods that are ready, all of them open."""
     url = service.cluster_url()
     target = Target(url=lambda: url, model=service.name)
-    plan = LoadPlan(target=target, ask=_ask, clients=STREAMS, requests=STREAMS)
+    plan = LoadPlan(target=target, ask=lambda number: _ask(number, tokens), clients=STREAMS, requests=STREAMS)
     pods = [pod for pod in service.pods() if pod.ready]
     with Load.start(plan) as load:
         wait_for("every stream is open", lambda: sum(pod_load(p).in_flight for p in pods) == STREAMS, 60, every_s=0.1)
+        yield load
+
+
+def ride(service: Service, change: Callable[[], None], tokens: int = TOKENS) -> Ridden:
+    """Make the change while all streams are open, and wait for everything."""
+    with opened(service, tokens) as load:
         open_at_start, began_s = len(load.open_requests()), time.monotonic()
         change()
         seconds = time.monotonic() - began_s
-        answers = load.wait(300)
-    return Ridden(answers, open_at_start, seconds)
+        return Ridden(load.wait(300), open_at_start, seconds)
 
 
 def assert_all_whole(ridden: Ridden) -> None:
@@ -48,5 +55,5 @@ def assert_all_whole(ridden: Ridden) -> None:
     assert result.finish_reasons == {"length": STREAMS}
 
 
-def _ask(number: int) -> Ask:
-    return Ask(f"{number}: a story, please.", TOKENS)
+def _ask(number: int, tokens: int) -> Ask:
+    return Ask(f"{number}: a story, please.", tokens)

@@ -14,6 +14,8 @@ from e2e.sites import CHECKOUT, ImageNames, Site
 from pagefleet_api import labels
 
 CHART = CHECKOUT / "charts" / "pagefleet"
+NODE_CACHE = {"enabled": True, "path": "/run/pagefleet/models", "limit": "512Ki"}
+"""On a disk of the nodes' own: whatever else they have is the machine's, which they share. One tiny model fits."""
 
 
 class Release(NamedTuple):

@@ -1,19 +1,22 @@
 """A model on nodes: bytes that are not the published ones never become it, each node downloads it once, nobody writes
-to it, and nothing of it is left in the cluster after its last service."""
+to it, and nothing of it is left in the cluster after its last service, and on disk until there is no room beside it."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pytest
 
 from e2e import manifests
 from e2e.demo_steps import chat
+from e2e.devices import NODES
 from e2e.diagnosis import SYSTEM_NAMESPACE
 from e2e.kubectl import Json, Kubectl
+from e2e.release import NODE_CACHE
 from e2e.service import KIND, Service, condition, is_ready, wait_for
 from e2e.sites import BoxSite
 from pagefleet_api import labels
+from pagefleet_fetch.folder import RECORD
 from tests.pagefleet_engine.tiny_model import write_tiny_model
 from tests.pagefleet_fetch.servers import Fault, Served, serving
 
@@ -28,6 +31,7 @@ WRITE = "import os; os.open('/model/mine', os.O_CREAT | os.O_WRONLY)"
 class Story(NamedTuple):
     """The web server that has the model, and the cluster that gets it."""
 
+    place: BoxSite
     kubectl: Kubectl
     web: Served
 
@@ -42,6 +46,15 @@ class Story(NamedTuple):
         nodes = [node["metadata"]["labels"] for node in self.kubectl.items("nodes")]
         return [value for found in nodes for key, value in found.items() if key.startswith(f"{labels.NODE_MODEL}/")]
 
+    def on_disks(self, *, begin: Sequence[str] = ("ls",)) -> list[list[str]]:
+        """The models on each node's disk, with a command before their records' names."""
+        found = []
+        for node in NODES[:2]:
+            line = f"cd {NODE_CACHE['path']} && {' '.join(begin)} */{RECORD}"
+            answer = self.place.box.node_exec(node, ["/bin/sh", "-c", line])
+            found.append(answer.stdout.split())
+        return found
+
     def left(self) -> list[str]:
         """Whatever there is of models on nodes."""
         found = [*self.daemon_sets(), *self.kubectl.items("pv", OURS), *self.kubectl.items("pvc", OURS)]
@@ -52,10 +65,10 @@ class Story(NamedTuple):
 def story(place: BoxSite, kubectl: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """A web server on the host whose weights have a wrong byte, and two services with that model."""
     model = write_tiny_model(tmp_path_factory.mktemp("published"))
-    files = {f"tiny/{path.name}": path.read_bytes() for path in model.iterdir()}
+    files = {f"{name}/{path.name}": path.read_bytes() for path in model.iterdir() for name in ("tiny", "other")}
     broken = {f"tiny/{WEIGHTS}": [Fault(flip_first_byte=True)] * 1000}
     with serving(Served(files, faults=broken), host=place.box.layout.host_address) as web:
-        story = Story(kubectl, web)
+        story = Story(place, kubectl, web)
         for name in SHARED:
             kubectl.apply(manifests.text(_service(name, f"{web.address}/tiny/")))
         yield story
@@ -134,4 +147,16 @@ def test_the_last_service_takes_everything_with_it(story: Story) -> None:
     wait_for("the other's pods are gone", lambda: story.service("one").pods() == [], 40)
     assert is_ready(two.object(), 1) and set(story.marks()) == {labels.NODE_MODEL_READY}, two.object()["status"]
     story.kubectl.run("delete", KIND, "two", "--wait=false")
+    wait_for("nothing is left", lambda: story.left() == [], 60)
+
+
+def test_what_nobody_wants_stays_on_disk_until_another_model_needs_the_room(story: Story) -> None:
+    before = story.on_disks()
+    assert [len(found) for found in before] == [1, 1], before
+    story.on_disks(begin=("touch", "-d", "'1 hour ago'"))  # for ten minutes after its use it counts as in use
+    story.kubectl.apply(manifests.text(_service("three", f"{story.web.address}/other/")))
+    wait_for("every node has it", lambda: story.marks() == [labels.NODE_MODEL_READY] * 2, 60)
+    after = story.on_disks()
+    assert [len(found) for found in after] == [1, 1] and after != before, (before, after)
+    story.kubectl.run("delete", KIND, "three", "--wait=false")
     wait_for("nothing is left", lambda: story.left() == [], 60)
