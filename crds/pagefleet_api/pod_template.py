@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, WithJsonSchema
 
 from pagefleet_api import labels
+from pagefleet_api.pod_places import place_faults
 
 Overlay = Mapping[str, Any]
 
@@ -205,6 +206,7 @@ def _spec(spec: Overlay) -> Iterator[str]:
             yield f"spec.{name} cannot be set here: {instead}"
     for name in _NEVER_REPLACED:
         yield from _whole_list(spec, name, f"spec.{name}")
+    yield from place_faults(spec)
     yield from _security(spec.get("securityContext"), "spec.securityContext")
     for name in ("initContainers", "containers"):
         for index, item in enumerate(spec.get(name) or ()):

@@ -20,6 +20,11 @@ def _spec(**fields: Any) -> dict[str, Any]:
     return {"spec": fields}
 
 
+def _affine(**term: Any) -> dict[str, Any]:
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return _spec(affinity={"nodeAffinity": required})
+
+
 def _nested(levels: int) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for _ in range(levels):
@@ -36,6 +41,8 @@ def _nested(levels: int) -> dict[str, Any]:
         _spec(volumes=[{"name": "tmp", "$retainKeys": ["name", "hostPath"], "hostPath": {}, "emptyDir": None}]),
         _spec(topologySpreadConstraints=[{"$patch": "replace"}], containers=[{"name": "sidecar", "image": "i"}]),
         _spec(hostAliases=None, tolerations=[{"key": "a"}]),
+        _spec(nodeSelector=None, affinity={"podAffinity": {}}, tolerations=None),
+        _affine(matchExpressions=[{"key": "a", "operator": "Gt", "values": ["-3"]}]),
         _spec(containers=[{"name": "a", "$patch": "delete"}, {"name": "a", "image": "i"}]),
     ],
 )  # fmt: skip
@@ -52,6 +59,19 @@ def test_what_does_not_touch_the_operators_own_is_kept_as_it_is(template: Any) -
         (_spec(affinity={"$patch": ["replace"]}), "spec.affinity: $patch: ['replace'] is none"),
         (_spec(affinity={5: "x"}), "spec.affinity: 5 is no name of a field"),
         (_spec(affinity=_nested(900)), "more than 32 levels deep"),
+        (_spec(nodeSelector="gpu"), "spec.nodeSelector must be an object, but it is 'gpu'"),
+        (_spec(nodeSelector={"gpu": True}), "spec.nodeSelector.gpu must be a string, but it is True; put it in quotes"),
+        (_spec(tolerations={}), "spec.tolerations must be a list, but it is {}"),
+        (_spec(tolerations=["gpu"]), "spec.tolerations[0] must be an object, but it is 'gpu'"),
+        (_spec(tolerations=[{"key": 1}]), "spec.tolerations[0].key must be a string, but it is 1; put it in quotes"),
+        (_spec(affinity=[]), "spec.affinity must be an object, but it is []"),
+        (_affine(matchExpressions={}), "nodeSelectorTerms[0].matchExpressions must be a list, but it is {}"),
+        (_affine(matchFields=[{"operator": "Exists"}]), "matchFields[0].key must be a label's name, but it is None"),
+        (_affine(matchExpressions=[{"key": "a"}]), "operator is None; use one of In, NotIn, Exists, DoesNotExist, Gt"),
+        (_affine(matchExpressions=[{"key": "a", "operator": ["In"]}]), "operator is ['In']; use one of"),
+        (_affine(matchExpressions=[{"key": "a", "operator": "In", "values": [1]}]), "values must be a list of strings"),
+        (_affine(matchExpressions=[{"key": "a", "operator": "Gt"}]), "values must be one whole number for Gt"),
+        (_affine(matchExpressions=[{"key": "a", "operator": "Lt", "values": ["x"]}]), "one whole number for Lt"),
         ({"status": {}}, "status cannot be set: a pod template has metadata and spec"),
         ({"spec": []}, "spec must be an object"),
         ({"metadata": {"name": "x"}}, "metadata.name cannot be set"),

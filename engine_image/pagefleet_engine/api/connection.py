@@ -68,6 +68,8 @@ class Connection(HttpToolsProtocol):
         self._moved_at_s = self.loop.time()
         self._head_by_s: float | None = None
         self._close_by_s: float | None = None
+        self._quiet = False
+        """Nothing is under way and nothing left to take, since bytes last moved in either direction."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Keep the transport, so that closing it can wait."""
@@ -83,6 +85,7 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse; bytes that will not be served are dropped, so that the client's end is still seen."""
         self._unset_keepalive_if_required()
+        self._quiet = False
         if self._deaf:
             return
         self._unparsed_bytes += len(data)
@@ -104,6 +107,8 @@ class Connection(HttpToolsProtocol):
         It also ends connections: those that stalled, in either direction, and those that were closed and have
         nothing left.
         """
+        if self._quiet:  # thousands may be kept open, and a look at each takes its time
+            return False
         if self._head_by_s is not None and now_s > self._head_by_s and not self._deaf:
             self._refuse(HeadStalled(f"The request's line and headers have not come whole in {HEAD_S:.0f} s."))
         left_bytes = self._direct.get_write_buffer_size() + unacknowledged_bytes(self._direct)
@@ -114,6 +119,7 @@ class Connection(HttpToolsProtocol):
             self._direct.abort()
         if self._close_by_s is not None and not left_bytes and (not self._in_message or now_s > self._close_by_s):
             self._direct.close()
+        self._quiet = not (left_bytes or self._answering or self._head_by_s or self._close_by_s)
         return left_bytes > 0
 
     def on_message_begin(self) -> None:
@@ -220,6 +226,7 @@ class Connection(HttpToolsProtocol):
             return
         self._deaf = True
         self._close_by_s = self.loop.time() + UNREAD_BODY_S
+        self._quiet = False
         self.flow.resume_reading()
         self._direct.write_eof()
 

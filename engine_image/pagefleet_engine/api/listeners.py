@@ -12,7 +12,6 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from pagefleet_engine.api import open_files
 from pagefleet_engine.api.connection import Connection
 
 KEEP_ALIVE_S = 75
@@ -45,8 +44,8 @@ def _server(app: ASGIApp, http: Any) -> _Uvicorn:
 class ClientListener:
     """Serves clients on the running event loop."""
 
-    def __init__(self, app: ASGIApp, bound: socket.socket) -> None:
-        protocol = functools.partial(Connection, most_connections=open_files.most_connections())
+    def __init__(self, app: ASGIApp, bound: socket.socket, *, most_connections: int) -> None:
+        protocol = functools.partial(Connection, most_connections=most_connections)
         self._server = _server(app, protocol)
         self._serving = asyncio.create_task(self._server.serve(sockets=[bound]))
 

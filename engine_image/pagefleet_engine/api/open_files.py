@@ -5,6 +5,9 @@ import resource
 RESERVED = 128
 """Kept for what clients must not shut out: probes, scrapes, the core's socket, the model's files."""
 
+LEAST, PER_SEQUENCE = 4096, 4
+"""Each connection costs memory, whether anything comes on it or not, and files are often half a million."""
+
 
 def raise_limit() -> None:
     """Take as many as the process may: many container runtimes start it with 1024, which one burst uses up."""
@@ -12,7 +15,10 @@ def raise_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def most_connections() -> int:
-    """Connections of clients at the same time; at least half of what there is."""
+def most_connections(sequences: int) -> int:
+    """Connections of clients at the same time: what files allow, and no more than serve a full queue several times.
+
+    sequences: that may be open, running and waiting.
+    """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(soft - RESERVED, soft // 2)
+    return min(max(soft - RESERVED, soft // 2), max(LEAST, PER_SEQUENCE * sequences))

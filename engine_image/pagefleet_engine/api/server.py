@@ -16,6 +16,7 @@ import uvloop
 
 from pagefleet_api.launch import Launch
 from pagefleet_engine import logs
+from pagefleet_engine.api import open_files
 from pagefleet_engine.api.app import admin_app, client_app
 from pagefleet_engine.api.core_child import CoreChild
 from pagefleet_engine.api.drain import Ending, Intake
@@ -112,7 +113,9 @@ class Server:
             self.on_signal(number)
         self._child.watch(functools.partial(self._on_core_exit, loop))
         core_server = await asyncio.start_unix_server(self.host.core.converse, sock=self._child.listener)
-        clients = ClientListener(client_app(self.host), self._sockets[0])
+        sequences = self._launch.max_num_seqs + self._launch.max_queued_requests
+        most = open_files.most_connections(sequences)
+        clients = ClientListener(client_app(self.host), self._sockets[0], most_connections=most)
         probes = [ProbeListener(admin_app(self.host), bound) for bound in self._sockets[1:]]
         self._log_listening()
         loading = asyncio.create_task(self._load_model())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pagefleet_api.service import InferenceService
 from pagefleet_operator import render
-from pagefleet_operator.apiserver.cluster import ApiError
+from pagefleet_operator.apiserver.api_errors import Refused
 from pagefleet_operator.apiserver.inquiry import Lister
 from pagefleet_operator.facts.image_volumes import mounts_images
 from pagefleet_operator.facts.observed import Body
@@ -29,7 +29,8 @@ class ImageNodes:
     async def mount(self, service: InferenceService, live: Body | None) -> bool:
         """Whether all of them can, as of the latest minute; False where none is there yet, or they cannot be seen.
 
-        A copy is slower, and works everywhere. Of pods that the `live` workload makes already, nothing is asked.
+        A copy is slower, and works everywhere. Of pods that the `live` workload makes already, nothing is asked. Raises
+        Unavailable: what is decided stays, so a busy API server decides nothing.
         """
         if not service.spec.model.in_image or not self._everywhere or render.made_of(service, live):
             return False
@@ -40,8 +41,8 @@ class ImageNodes:
         if time.monotonic() >= self._until_s:
             try:
                 self._nodes = await self._lister.items(NODE, None)
-            except ApiError as error:
-                log.warning("nodes_unknown", extra={"error": str(error)})
+            except Refused as error:
+                log.warning("nodes_refused", extra={"error": str(error)})
                 self._nodes = ()
             self._until_s = time.monotonic() + _FRESH_S
         return self._nodes

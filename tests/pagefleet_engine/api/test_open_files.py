@@ -1,17 +1,24 @@
 """How many connections a process may have."""
 
+import resource
 import subprocess
 import sys
 
 import pytest
 
+from pagefleet_engine.api import open_files
+
 SHOWN = "import resource; from pagefleet_engine.api import open_files as o; "
 
 
-@pytest.mark.parametrize(("soft", "most"), [(1024, 1024 - 128), (200, 100)])
-def test_clients_may_take_all_but_a_reserve_and_half_of_few(soft: int, most: int) -> None:
-    limit = f"resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {soft})); "
-    assert printed(SHOWN + limit + "print(o.most_connections())") == str(most)
+@pytest.mark.parametrize(
+    ("soft", "sequences", "most"), [(1024, 10, 1024 - 128), (200, 10, 100), (500_000, 10, 4096), (500_000, 2000, 8000)]
+)
+def test_clients_may_take_all_but_a_reserve_and_no_more_than_serve_a_full_queue(
+    monkeypatch: pytest.MonkeyPatch, soft: int, sequences: int, most: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
+    assert open_files.most_connections(sequences) == most
 
 
 def test_a_process_takes_as_many_files_as_it_may() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pagefleet_api.metrics import Engine
-from pagefleet_engine.api import connection, generation, listeners, open_files, uploads
+from pagefleet_engine.api import connection, generation, listeners, open_files, server, uploads
 from pagefleet_engine.api.generation import Generation
 from tests.pagefleet_engine.server.inside import Inside, engine, sse, stream_text, until
 from tests.pagefleet_engine.server.test_draining import skip_grace
@@ -129,7 +129,7 @@ async def test_a_line_break_after_a_body_ends_no_answer(tiny: Path, monkeypatch:
 async def test_one_connection_too_many_is_told_so_and_the_next_finds_the_place_of_one_that_left(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_files, "most_connections", lambda: 5)
+    monkeypatch.setattr(open_files, "most_connections", lambda sequences: 5)
     async with engine(tiny) as running:
         held = [await connected(running, b"") for _ in range(5)]
         answer = await read_to_end(await connected(running, b""))
@@ -150,6 +150,32 @@ async def test_one_connection_too_many_is_told_so_and_the_next_finds_the_place_o
         await until(served)
         for client in held:
             client.close()
+
+
+async def test_a_connection_on_which_nothing_is_under_way_is_looked_at_no_more(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, look = 0, connection.unacknowledged_bytes
+
+    def counted(transport: asyncio.Transport) -> int:
+        nonlocal looks
+        looks += 1
+        return look(transport)
+
+    monkeypatch.setattr(connection, "unacknowledged_bytes", counted)
+    monkeypatch.setattr(server, "_TICK_S", 0.01)
+    async with engine(tiny) as running:
+        client = await connected(running, request(prompt="a"))
+        assert b" 200 " in await asyncio.get_running_loop().sock_recv(client, 1 << 16)
+
+        async def rests() -> bool:
+            before = looks
+            await asyncio.sleep(0.1)
+            return looks == before > 0
+
+        await until(rests)
+        await asyncio.get_running_loop().sock_sendall(client, request("connection: close\r\n", prompt="a"))
+        assert b" 200 " in await read_to_end(client), "and served as ever"
 
 
 async def test_http_1_0_gets_a_stream_without_chunks_that_ends_with_the_connection(fast: Inside) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from pagefleet_api import labels
 from pagefleet_api.service import InferenceService
-from pagefleet_operator.apiserver.api_errors import Refused
+from pagefleet_operator.apiserver.api_errors import Refused, Unavailable
 from pagefleet_operator.models.image_nodes import ImageNodes
 from tests.pagefleet_operator.shell.bench import Bench
 from tests.pagefleet_operator.shell.test_prefetching import ENGINE, conditions, deployments
@@ -86,3 +86,22 @@ async def test_nodes_that_cannot_be_seen_are_not_trusted(everywhere: bool) -> No
     meta = {"name": "s", "namespace": "n", "uid": "u"}
     service = InferenceService.parse({"metadata": meta, "spec": {"model": _MODEL, "engine": ENGINE}})
     assert not await ImageNodes(Nodes(), everywhere=everywhere).mount(service, None)
+
+
+async def test_a_busy_api_server_decides_nothing() -> None:
+    class Nodes:
+        busy = True
+
+        async def items(self, *_: Any, **__: Any) -> list[dict[str, Any]]:
+            if self.busy:
+                raise Unavailable("later")
+            return [_node("a")]
+
+    meta = {"name": "s", "namespace": "n", "uid": "u"}
+    service = InferenceService.parse({"metadata": meta, "spec": {"model": _MODEL, "engine": ENGINE}})
+    nodes = Nodes()
+    images = ImageNodes(nodes, everywhere=True)
+    with pytest.raises(Unavailable):
+        await images.mount(service, None)
+    nodes.busy = False
+    assert await images.mount(service, None)
