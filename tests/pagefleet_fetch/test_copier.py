@@ -23,6 +23,7 @@ def image(tmp_path: Path) -> Path:
     (root / "models" / "model.safetensors").symlink_to("../blobs/w")
     (root / "models" / "gone").symlink_to("nowhere")
     (root / "models" / "part" / "up").symlink_to("..")
+    (root / "models" / "mounted").symlink_to("/proc")
     (root / "models" / "part" / "vocab.txt").write_text("a")
     os.mkfifo(root / "models" / "pipe")
     return root
@@ -73,7 +74,9 @@ def test_it_ends_at_once_when_its_pod_is_to_go(tmp_path: Path) -> None:
         assert running.wait(60) == 143, "its own handler: the first process of a container has no other"
 
 
-def test_links_become_what_they_lead_to_and_what_is_no_file_is_left_out(image: Path, tmp_path: Path) -> None:
+def test_links_become_what_they_lead_to_and_what_is_no_file_or_of_another_file_system_is_left_out(
+    image: Path, tmp_path: Path
+) -> None:
     into = tmp_path / "into"
     assert _run(image / "models", into) == 0
     found = _copied(into / str(image).lstrip("/") / "models")
