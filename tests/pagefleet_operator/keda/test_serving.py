@@ -102,6 +102,13 @@ async def test_activation_is_pushed_within_a_second_of_a_change() -> None:
         stream.cancel()
 
 
+async def test_a_call_that_newer_kedas_make_is_said_to_be_unknown_so_that_they_do_without() -> None:
+    async with Rig().serving() as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as refusal:
+            await ask(channel, "StreamMetricSpec", ref(), pb.GetMetricSpecResponse)
+        assert refusal.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
 async def test_what_is_not_known_is_an_error_and_never_inactive() -> None:
     rig = Rig()
     async with rig.serving() as channel:
