@@ -49,7 +49,7 @@ check-lint:
 	@$(BIN)/ruff check --quiet && $(BIN)/ruff format --check --quiet && echo "lint: ok"
 # Another clone's results hold here too: they are known by the files' contents.
 check-types:
-	@$(BIN)/mypy --cache-dir "$${XDG_CACHE_HOME:-$$HOME/.cache}/pagefleet/mypy" --no-error-summary crds/pagefleet_api operator/pagefleet_operator operator/pagefleet_fetch operator/pagefleet_cli engine_image/pagefleet_engine dashboards docs e2e bench tests && echo "types: ok"
+	@$(BIN)/mypy --cache-dir "$${XDG_CACHE_HOME:-$${HOME:-.}/.cache}/pagefleet/mypy" --no-error-summary crds/pagefleet_api operator/pagefleet_operator operator/pagefleet_fetch operator/pagefleet_cli engine_image/pagefleet_engine dashboards docs e2e bench tests && echo "types: ok"
 check-imports:
 	@mkdir -p .state && $(BIN)/lint-imports --no-cache > .state/imports.log || { cat .state/imports.log; exit 1; }; echo "import contracts: ok"
 # Each imports what the others do not; workers of one run would all import everything.

@@ -198,7 +198,7 @@ def headers(error: ApiError) -> dict[str, str]:
     result: dict[str, str] = {}
     if error.retry_after_s is not None:
         result["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
-    if isinstance(error, Draining | Cut | BodyStalled | BodyTooLarge | EngineFailed | CoreLost):
+    if isinstance(error, Draining | Cut | BodyStalled | BodyTooLarge | EncodingRefused | EngineFailed | CoreLost):
         result["connection"] = "close"
     if isinstance(error, KeyRefused):
         result["www-authenticate"] = "Bearer"

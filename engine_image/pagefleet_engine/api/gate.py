@@ -144,6 +144,8 @@ class Gate:
         if self.open_sequences and self.open_sequences + count > room:
             raise self._queue_full(room, count)
         self.open_sequences += count
+        if self.open_sequences < room:
+            self._turnover.room()
         return Claim(self, count)
 
     def check_sized(self, count: int, blocks: int) -> None:
@@ -170,13 +172,14 @@ class Gate:
 
     def _queue_full(self, room: int, count: int) -> QueueFull:
         """The refusal of `count` sequences, with the time until places for them are likely."""
-        retry_s = self._turnover.come_back_s(count, self._clock(), self._usual_ends_per_s())
+        now_s, usual_per_s = self._clock(), self._usual_ends_per_s()
+        retry_s = self._turnover.come_back_s(count, now_s, usual_per_s, turn=self.open_sequences)
         return QueueFull(
             f"The queue is full: {self.open_sequences} requests are open and {room} may be.", retry_after_s=retry_s
         )
 
     def _usual_ends_per_s(self) -> float | None:
-        """Ends per second if all answers took as long as those before, with every seat taken; None before any."""
+        """Ends per second if all that run took as long as those before; None before any."""
         status, mean_s = self._core.status, self._recorder.mean(Engine.REQUEST_INFERENCE)
         seats = 0 if status is None else status.running
         return None if not mean_s else (seats or self._launch.max_num_seqs) / mean_s

@@ -21,4 +21,5 @@ def most_connections(sequences: int) -> int:
     sequences: that may be open, running and waiting.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return min(max(soft - RESERVED, soft // 2), max(LEAST, PER_SEQUENCE * sequences))
+    wanted = max(LEAST, PER_SEQUENCE * sequences)
+    return wanted if soft == resource.RLIM_INFINITY else min(max(soft - RESERVED, soft // 2), wanted)

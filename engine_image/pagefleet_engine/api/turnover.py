@@ -40,13 +40,20 @@ class Turnover:
         spent_s = max(self._busy_s, (self._busy_s + idle_s) * self._ended / (self._ended + 1))
         return self._ended / spent_s if spent_s else math.inf
 
-    def come_back_s(self, places: int, now_s: float, usual_per_s: float | None) -> float:
+    def come_back_s(self, places: int, now_s: float, usual_per_s: float | None, *, turn: int) -> float:
         """Seconds until `places` will have come free that nobody else was told of; 1 to 60.
 
-        `usual_per_s` is taken while nothing is measured; without it too, a client may try again at once.
+        `usual_per_s` is taken while nothing is measured; without it too, a client may try again at once. Nobody is told
+        a later moment than that at which all have changed who are in now, `turn` places: one client that asks again and
+        again must not put off all others.
         """
         per_s = self.per_s(now_s) or usual_per_s
         if per_s is None:
             return LEAST_S
-        self._told_until_s = min(max(self._told_until_s, now_s) + places / per_s, now_s + MOST_S)
+        latest_s = now_s + min(max(places, turn) / per_s, MOST_S)
+        self._told_until_s = min(max(self._told_until_s, now_s) + places / per_s, latest_s)
         return max(self._told_until_s - now_s, LEAST_S)
+
+    def room(self) -> None:
+        """Somebody came in and there is room for more: what was told is over."""
+        self._told_until_s = -math.inf

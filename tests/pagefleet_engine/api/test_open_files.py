@@ -12,7 +12,8 @@ SHOWN = "import resource; from pagefleet_engine.api import open_files as o; "
 
 
 @pytest.mark.parametrize(
-    ("soft", "sequences", "most"), [(1024, 10, 1024 - 128), (200, 10, 100), (500_000, 10, 4096), (500_000, 2000, 8000)]
+    ("soft", "sequences", "most"),
+    [(1024, 10, 896), (200, 10, 100), (500_000, 10, 4096), (500_000, 2000, 8000), (resource.RLIM_INFINITY, 10, 4096)],
 )
 def test_clients_may_take_all_but_a_reserve_and_no_more_than_serve_a_full_queue(
     monkeypatch: pytest.MonkeyPatch, soft: int, sequences: int, most: int

@@ -42,20 +42,34 @@ def test_a_pause_that_is_longer_than_usual_counts_before_it_is_over() -> None:
 def test_ends_of_one_moment_have_no_pace_until_time_passes() -> None:
     turnover = ended([5, 5, 5])
     assert turnover.per_s(5) == math.inf
-    assert turnover.come_back_s(3, 5, None) == LEAST_S
+    assert turnover.come_back_s(3, 5, None, turn=99) == LEAST_S
     assert turnover.per_s(8) == pytest.approx(1)
 
 
 def test_who_comes_later_is_told_a_later_moment_up_to_a_minute() -> None:
     turnover = ended([0, 2, 4])
-    told = [turnover.come_back_s(1, 4, None) for _ in range(40)]
+    told = [turnover.come_back_s(1, 4, None, turn=99) for _ in range(40)]
     assert told[:3] == pytest.approx([2, 4, 6])
     assert told == sorted(told)
     assert told[-1] == MOST_S
-    assert turnover.come_back_s(1, 70, None) < MOST_S  # what was told is over
+    assert turnover.come_back_s(1, 70, None, turn=99) < MOST_S  # what was told is over
 
 
 def test_without_a_measure_the_usual_pace_counts_and_without_that_a_second() -> None:
-    assert Turnover().come_back_s(5, 0, None) == LEAST_S
-    assert Turnover().come_back_s(5, 0, 0.5) == 10
-    assert Turnover().come_back_s(1, 0, 50) == LEAST_S
+    assert Turnover().come_back_s(5, 0, None, turn=99) == LEAST_S
+    assert Turnover().come_back_s(5, 0, 0.5, turn=99) == 10
+    assert Turnover().come_back_s(1, 0, 50, turn=99) == LEAST_S
+
+
+def test_nobody_is_put_off_for_longer_than_all_who_are_in_take() -> None:
+    turnover = ended([0.1 * number for number in range(50)])
+    told = [turnover.come_back_s(1, 5, None, turn=40) for _ in range(1000)]
+    assert told[-1] == pytest.approx(4, rel=0.1)
+    assert turnover.come_back_s(80, 5, None, turn=40) == pytest.approx(8, rel=0.1)
+
+
+def test_what_was_told_is_over_when_there_is_room() -> None:
+    turnover = ended([0, 2, 4])
+    assert [turnover.come_back_s(9, 4, None, turn=99) for _ in range(2)] == pytest.approx([18, 36])
+    turnover.room()
+    assert turnover.come_back_s(1, 4, None, turn=99) == pytest.approx(2)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pagefleet_api.metrics import Engine
-from pagefleet_engine.api import connection, generation, listeners, open_files, server, uploads
+from pagefleet_engine.api import connection, generation, listeners, open_files, outgoing, server, uploads
 from pagefleet_engine.api.generation import Generation
 from tests.pagefleet_engine.server.inside import Inside, engine, sse, stream_text, until
 from tests.pagefleet_engine.server.test_draining import skip_grace
@@ -155,7 +155,7 @@ async def test_one_connection_too_many_is_told_so_and_the_next_finds_the_place_o
 async def test_a_connection_on_which_nothing_is_under_way_is_looked_at_no_more(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks, look = 0, connection.unacknowledged_bytes
+    looks, look = 0, outgoing.unacknowledged_bytes
 
     def counted(transport: asyncio.Transport) -> int:
         nonlocal looks
