@@ -23,6 +23,7 @@ from pagefleet_operator.apiserver.api_errors import Refused as Refused
 from pagefleet_operator.apiserver.api_errors import Terminating as Terminating
 from pagefleet_operator.apiserver.api_errors import Unavailable as Unavailable
 from pagefleet_operator.apiserver.api_errors import answer_error
+from pagefleet_operator.apiserver.apply_body import apply_body
 from pagefleet_operator.kinds import (
     ACCESS_REVIEW,
     API_SERVICES,
@@ -43,7 +44,7 @@ Body = dict[str, Any]
 Connection: TypeAlias = ApiClient
 
 
-_APPLY = "application/apply-patch+yaml"
+_APPLY = "application/apply-patch+yaml; charset=utf-8"
 _MERGE = "application/merge-patch+json"
 _JSON = "application/json"
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
@@ -288,7 +289,8 @@ class Cluster:
         headers = {"Accept": accept, "Content-Type": content_type, **await _authorization(self._client)}
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await self._client.call_api(method, url, headers, body)
+                sent = apply_body(body) if body is not None and content_type == _APPLY else body
+                answer = await self._client.call_api(method, url, headers, sent)
                 text = await answer.read()
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise Unavailable(f"{method} {path}: {error or type(error).__name__}") from error

@@ -228,6 +228,25 @@ def test_a_pod_template_with_directives_and_nulls_reaches_the_pods_and_is_writte
         assert "spec.drain.timeoutSeconds" in _condition(api, namespace, "Ready")["message"]
 
 
+def test_whatever_characters_a_service_has_reach_its_pods_once(api: Api, namespace: str, start: Start) -> None:
+    note, name = '😀 né \x7f\x85\ufeff\u2028 \\ud83d "', "model-😀"
+    operator = start(resync_s=0.5).ready()
+    body = service(namespace)
+    body["spec"]["model"]["servedName"] = name
+    body["spec"]["podTemplate"] = {"metadata": {"annotations": {"team.example/note": note}}}
+    api.create("inferenceservices", body)
+    eventually(
+        lambda: api.get("deployments", namespace, "s") or {}, f"a Deployment ({_condition(api, namespace, 'Ready')})"
+    )
+    template = _deployment(api, namespace)["spec"]["template"]
+    assert template["metadata"]["annotations"]["team.example/note"] == note
+    assert name in template["spec"]["containers"][0]["args"]
+    before = operator.quiet()
+    passes = operator.metric("pagefleet_reconcile_seconds_count")
+    eventually(lambda: operator.metric("pagefleet_reconcile_seconds_count") >= passes + 3, "three more passes")
+    assert operator.writes() == before
+
+
 def test_deleting_a_service_takes_its_children_along(api: Api, namespace: str, start: Start) -> None:
     operator = start().ready()
     with Fleet(api, namespace):
