@@ -41,8 +41,8 @@ class Swing(NamedTuple):
 
     @property
     def pressing(self) -> int:
-        """Streams beside `base` that ask for `pods` pods."""
-        return (self.pods - 1) * self.in_flight_per_pod + self.in_flight_per_pod // 2 - self.base
+        """Streams beside `base` that ask for `pods` pods, also while some of them are between two requests."""
+        return self.pods * self.in_flight_per_pod
 
 
 SWINGS: Mapping[Engines, Swing] = {
