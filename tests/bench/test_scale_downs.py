@@ -61,7 +61,7 @@ def test_one_lost_answer_fails_the_run(lost: dict[str, int], fails: bool) -> Non
 def test_the_load_asks_for_all_pods_and_the_held_streams_for_few(engines: Engines) -> None:
     swing = SWINGS[engines]
     up, held = swing.base + swing.pressing, swing.base + swing.held
-    assert -(-up // swing.in_flight_per_pod) == swing.pods
+    assert -(-up // swing.in_flight_per_pod) > swing.pods, "so that one between two requests is not missed"
     assert -(-held // swing.in_flight_per_pod) <= swing.pods / 2
     assert swing.base <= 0.9 * swing.in_flight_per_pod
 
