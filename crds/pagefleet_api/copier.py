@@ -1,15 +1,23 @@
 """The copier: a Python that starts in any image, also in one of nothing but files, and copies a folder of it.
 
 The operator says in a pod how it is started; the fetcher, from an image of ours, lays it into a volume before. It
-brings its own dynamic loader and libraries, so nothing of the other image runs.
+brings its own dynamic loader and libraries, and what the other image asks of a loader or a Python is taken back, so
+nothing of it runs.
 """
 
 from typing import NamedTuple
 
 HOME = "/pagefleet-copier"
-"""Where its volume is mounted; no image of a model has a folder of this name."""
+"""Where its volume is mounted."""
 INTO = "/pagefleet-models"
 """Where the model's volume is mounted beside it."""
+NOTHING, PRELOADED = "nothing", "/etc/ld.so.preload"
+"""An empty file of the copier's volume, and where it is mounted: the loader runs what is named there."""
+_TAKEN_BACK = (
+    "LD_PRELOAD", "LD_AUDIT", "GLIBC_TUNABLES", "PYTHONPLATLIBDIR", "PYTHONIOENCODING", "PYTHONWARNINGS",
+    "PYTHONDEVMODE", "PYTHONINSPECT", "PYTHONSAFEPATH", "PYTHONUTF8", "PYTHONMALLOC", "PYTHONTRACEMALLOC",
+)  # fmt: skip
+"""What an image may set for its own programs; an empty value is none, for both."""
 
 
 class Layout(NamedTuple):
@@ -38,9 +46,14 @@ class Layout(NamedTuple):
         return f"{self.home}/copying.py"
 
     @property
+    def nothing(self) -> str:
+        """An empty file."""
+        return f"{self.home}/{NOTHING}"
+
+    @property
     def environment(self) -> dict[str, str]:
-        """Where Python looks for its standard library, whatever the image says."""
-        return {"PYTHONHOME": self.home, "PYTHONPATH": self.home}
+        """Where Python looks for its standard library, and nothing of what the image says."""
+        return dict.fromkeys(_TAKEN_BACK, "") | {"PYTHONHOME": self.home, "PYTHONPATH": self.home}
 
     def argv(self) -> list[str]:
         """The command; what to copy (a path of the image) and into which folder follow."""

@@ -40,6 +40,7 @@ def place(layout: Layout) -> None:
         shutil.copyfile(source, target)
         Path(target).chmod(0o755)
     shutil.copyfile(copying.__file__, layout.script)
+    Path(layout.nothing).touch()
     folder = Path(encodings.__file__).parent
     copied = Path(layout.home, folder.relative_to(sys.base_prefix))
     copied.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,7 @@ Run as a file, by an interpreter without a standard library: it imports what is 
 nothing else. What the engine finds below INTO lies there as it does in the image. Links are followed, as they could
 lead out of what is copied.
 """
-# ruff: noqa: PTH103, PTH112, PTH116, PTH118, PTH120, PTH208
+# ruff: noqa: PTH103, PTH112, PTH114, PTH116, PTH118, PTH120, PTH208
 # (pathlib is of the library that is not there)
 
 import _signal  # type: ignore[import-not-found]  # `signal` itself needs the library
@@ -13,6 +13,9 @@ import os
 import sys
 
 _CHUNK_BYTES = 1 << 26
+_MOST_FILES, _DEEPEST = 100_000, 100
+"""More is no model: links to folders can lead to any number of files."""
+_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _NAMES_TOLD = 10
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _UNREADABLE = (errno.EACCES, errno.EPERM)
@@ -37,14 +40,15 @@ def main(argv: list[str]) -> int:
         for entry in entries:
             copy(*entry)
     except CannotCopy as error:
-        print(error, file=sys.stderr, flush=True)
+        # names in an image are anybody's, and this line becomes part of a status
+        print("".join(c if c.isprintable() else "?" for c in str(error)), file=sys.stderr, flush=True)
         return 1
     print("copied", flush=True)
     return 0
 
 
 def listed(source: str, into: str) -> list[Entry]:
-    """All files of a folder, or a file; what is mounted in it (/proc, /sys, the pod's volumes) is not of the image.
+    """All files of a folder, or a file. Of a whole image without what is mounted in it (/proc, /sys, volumes).
 
     Raises CannotCopy.
     """
@@ -55,14 +59,23 @@ def listed(source: str, into: str) -> list[Entry]:
     except OSError as error:
         raise CannotCopy(_unreadable(source, error)) from error
     target = os.path.join(into, source.lstrip("/")).rstrip("/")
-    if not _is_folder(found):
+    if _is_file(found):
         return [(source, target, found.st_size)]
-    return _in_folder(source, target, [(found.st_dev, found.st_ino)])
-
-
-def _in_folder(folder: str, target: str, within: list[Place]) -> list[Entry]:
-    """`within`: the folder and those above it, the outermost first: a link to one of them leads nowhere new."""
+    if not _is_folder(found):
+        raise CannotCopy(f"{source} of the image is neither a file nor a folder")
     entries: list[Entry] = []
+    _add_folder(source, target, [_place(found)], entries, (_of(into), _of(os.path.dirname(__file__))))
+    return entries
+
+
+def _add_folder(
+    folder: str, target: str, within: list[Place], entries: list[Entry], ours: tuple[Place | None, ...]
+) -> None:
+    """`within`: the folder and those above it, the outermost first: a link to one of them leads nowhere new."""
+    if len(within) > _DEEPEST or len(entries) > _MOST_FILES:
+        raise CannotCopy(
+            f"{folder} of the image: a model has no more than {_MOST_FILES} files, {_DEEPEST} folders deep"
+        )
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
@@ -71,17 +84,23 @@ def _in_folder(folder: str, target: str, within: list[Place]) -> list[Entry]:
         path, goes = os.path.join(folder, name), os.path.join(target, name)
         try:
             found = os.stat(path)
-        except FileNotFoundError:
-            continue  # a link to what is not there
         except OSError as error:
+            if error.errno in _NOWHERE:
+                continue  # a link to what is not there
             raise CannotCopy(_unreadable(path, error)) from error
-        place = (found.st_dev, found.st_ino)
-        if _is_folder(found):
-            if found.st_dev == within[0][0] and place not in within:
-                entries += _in_folder(path, goes, [*within, place])
-        elif found.st_mode & 0o170000 == 0o100000:
+        if _is_file(found):
             entries.append((path, goes, found.st_size))
-    return entries
+        elif _is_folder(found) and _place(found) not in (*within, *ours) and _is_inside(path, found, within[0]):
+            _add_folder(path, goes, [*within, _place(found)], entries, ours)
+
+
+def _is_inside(path: str, found: os.stat_result, first: Place) -> bool:
+    """Whether a folder is on the image's own disk. Raises CannotCopy for one below a path that was named."""
+    if found.st_dev == first[0]:
+        return True
+    if first == _of("/") or os.path.islink(path):
+        return False
+    raise CannotCopy(f"{path} is mounted, as a VOLUME of the image is: name this path, or build the image without it")
 
 
 def check_room(entries: list[Entry], into: str) -> None:
@@ -119,6 +138,21 @@ def copy(source: str, target: str, size: int) -> None:
 
 def _is_folder(found: os.stat_result) -> bool:
     return found.st_mode & 0o170000 == 0o040000
+
+
+def _is_file(found: os.stat_result) -> bool:
+    return found.st_mode & 0o170000 == 0o100000
+
+
+def _place(found: os.stat_result) -> Place:
+    return found.st_dev, found.st_ino
+
+
+def _of(path: str) -> Place | None:
+    try:
+        return _place(os.stat(path))
+    except OSError:
+        return None
 
 
 def _size(path: str) -> int:

@@ -47,10 +47,18 @@ def test_a_placed_copier_runs_without_the_library_and_the_environment_of_where_i
     into = tmp_path / "into"
     into.mkdir()
     command = [*layout.argv(), str(image / "models"), str(into)]
-    environment = {**layout.environment, "LD_LIBRARY_PATH": "/nowhere", "LANG": "de_DE.ISO-8859-1"}
+    of_image = {
+        "PYTHONIOENCODING": "latin-1",
+        "PYTHONPLATLIBDIR": "lib64",
+        "LD_PRELOAD": "/evil.so",
+        "PYTHONDEVMODE": "1",
+    }
+    of_image |= {"LD_LIBRARY_PATH": "/nowhere", "LANG": "de_DE.ISO-8859-1"}
+    environment = {**of_image, **layout.environment}
     done = subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert not done.stderr, "nothing that a status would tell in place of the cause"
+    assert not done.stderr, "nothing that a status would tell in place of the cause, and nothing was loaded"
+    assert Path(layout.nothing).stat().st_size == 0
     assert _copied(into / str(image).lstrip("/") / "models")["model.safetensors"] == b"weights"
     size_mb = sum(path.stat().st_size for path in Path(layout.home).rglob("*") if path.is_file()) / 1e6
     assert size_mb < 60, f"each pod writes it: {size_mb:.0f} MB"
@@ -64,14 +72,67 @@ def test_it_needs_nothing_of_the_standard_library() -> None:
 
 
 def test_it_ends_at_once_when_its_pod_is_to_go(tmp_path: Path) -> None:
-    never = tmp_path / "never"
-    os.mkfifo(never)
-    command = [sys.executable, copying.__file__, str(never), str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+    big, into = tmp_path / "big", tmp_path / "into"
+    with big.open("wb") as file:
+        file.truncate(1 << 40)  # takes no room, and takes long to read
+    into.mkdir()
+    slow = f"""
+import os, sys, time
+os.sendfile = lambda *_: time.sleep(0.01) or 1
+os.statvfs = lambda _: os.statvfs_result((1, 1, 0, 0, 1 << 50, 0, 0, 0, 0, 0))
+sys.argv[1:] = {[str(big), str(into)]!r}
+exec(compile(open({copying.__file__!r}).read(), {copying.__file__!r}, "exec"))
+"""
+    with subprocess.Popen([sys.executable, "-c", slow], stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         assert running.stdout.readline().startswith("copying 1 files")
         running.terminate()
         assert running.wait(60) == 143, "its own handler: the first process of a container has no other"
+
+
+def test_what_is_no_file_is_refused_and_links_that_lead_nowhere_are_left_out(
+    image: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run(image / "models" / "pipe", tmp_path / "into") == 1
+    assert "is neither a file nor a folder" in capsys.readouterr().err
+    (image / "models" / "itself").symlink_to("itself")
+    (image / "models" / "through").symlink_to("config.json/x")
+    assert _run(image / "models", tmp_path / "into") == 0
+
+
+def test_links_that_lead_to_ever_more_files_end_with_words(
+    image: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "_MOST_FILES", 100)
+    for number in range(12):
+        folder = image / f"f{number}"
+        folder.mkdir()
+        (folder / "w").touch()
+        for link in "ab":
+            (folder / link).symlink_to(f"../f{number + 1}")
+    assert _run(image / "f0", tmp_path / "into") == 1
+    assert "a model has no more than 100 files" in capsys.readouterr().err
+    monkeypatch.setattr(copying, "_DEEPEST", 5)
+    assert _run(image / "f8", tmp_path / "into") == 0
+    assert _run(image / "f4", tmp_path / "into") == 1
+
+
+def test_what_lies_on_another_disk_is_told_where_a_path_was_named(image: Path, tmp_path: Path) -> None:
+    found = image.stat()
+    elsewhere = (found.st_dev + 1, 1)
+    with pytest.raises(copying.CannotCopy, match="is mounted, as a VOLUME of the image is"):
+        copying._is_inside("/models/volume", found, elsewhere)
+    assert copying._is_inside("/models/folder", found, (found.st_dev, 1))
+    root, other = Path("/").stat(), Path("/proc").stat()
+    assert not copying._is_inside("/proc", other, (root.st_dev, root.st_ino))
+
+
+def test_a_name_in_an_image_writes_no_line_of_the_status(
+    image: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (image / "models" / "a\nReady").mkdir()
+    assert _run(image / "models" / "a\nReady" / "x", tmp_path / "into") == 1
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_links_become_what_they_lead_to_and_what_is_no_file_or_of_another_file_system_is_left_out(

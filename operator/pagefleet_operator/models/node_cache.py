@@ -143,6 +143,8 @@ class NodeCache:
                 self._known = None
             except ApiError as error:
                 log.warning("node_cache_failed", extra={"error": str(error)})
+            except Exception:  # a bug that one service's spec brings out must not end the operator of all
+                log.exception("node_cache_broken")
             await asyncio.sleep(_LOOK_S)
 
     async def _turn(self, store: render.NodeStore) -> _Known:

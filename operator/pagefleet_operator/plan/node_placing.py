@@ -20,7 +20,7 @@ def may_hold(node: Body, service: InferenceService) -> bool:
     """Whether a node could take the service's pods; how full it is does not matter."""
     pod = (service.spec.pod_template or {}).get("spec") or {}
     return (
-        _selected(node, pod.get("nodeSelector") or {})
+        _selected(node, _asked(pod.get("nodeSelector") or {}))
         and _affine(node, pod.get("affinity") or {})
         and _tolerated(node, _tolerations(service))
         and _has_gpus(node, service)
@@ -56,6 +56,11 @@ def _has_gpus(node: Body, service: InferenceService) -> bool:
     allocatable = (node.get("status") or {}).get("allocatable") or {}
     has = quantity.parse(str(allocatable.get(service.spec.resources.gpu.resource_name, "0")))
     return has >= service.spec.gpu_count
+
+
+def _asked(selector: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Without what a patch takes away, and how: there is no selector below it."""
+    return {name: value for name, value in selector.items() if value is not None and not name.startswith("$")}
 
 
 def _selected(node: Body, selector: Mapping[str, Any]) -> bool:

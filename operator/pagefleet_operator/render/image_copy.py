@@ -9,7 +9,7 @@ from pagefleet_api import copier, labels
 
 Part = dict[str, Any]
 
-_VOLUME = "copier"
+_VOLUME = "pagefleet-copier"
 _LAYOUT = copier.Layout()
 
 
@@ -39,6 +39,7 @@ def copy_containers(image: str, reference: str, folder: str, *, volume: str, res
         "env": [{"name": name, "value": value} for name, value in _LAYOUT.environment.items()],
         "volumeMounts": [
             {"name": _VOLUME, "mountPath": copier.HOME, "readOnly": True},
+            {"name": _VOLUME, "mountPath": copier.PRELOADED, "subPath": copier.NOTHING, "readOnly": True},
             {"name": volume, "mountPath": copier.INTO},
         ],
     }

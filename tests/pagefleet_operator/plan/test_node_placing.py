@@ -3,8 +3,11 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pagefleet_operator.plan.node_placing import may_hold, tolerations
+from pagefleet_api.service import InvalidService
+from pagefleet_operator.plan.node_placing import may_hold, placing, tolerations
 from tests.pagefleet_operator.plan.nodes import node, user
 
 
@@ -116,3 +119,49 @@ def test_the_daemon_set_tolerates_what_any_service_does() -> None:
     first, second = {"key": "a", "operator": "Exists"}, {"key": "b", "operator": "Exists"}
     users = [user(podTemplate={"spec": {"tolerations": each}}) for each in ([first], [first, second])]
     assert tolerations([*users, user()]) == [first, second]
+
+
+_SCALARS = st.none() | st.booleans() | st.integers(0, 9) | st.sampled_from(["", "a", "7", "-1", "9" * 5000, "In", "Gt"])
+
+
+def _anything(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """`inner`, or what a user may have written there instead."""
+    return (
+        inner | _SCALARS | st.lists(_SCALARS, max_size=2) | st.dictionaries(st.sampled_from("ab"), _SCALARS, max_size=1)
+    )
+
+
+_REQUIREMENT = st.fixed_dictionaries(
+    {"key": _anything(st.just("n")), "operator": _anything(st.sampled_from(["In", "NotIn", "Exists", "Gt", "Lt"]))},
+    optional={"values": _anything(st.lists(st.sampled_from(["1", "x", "9" * 5000]), max_size=2))},
+)
+_TERM = st.dictionaries(
+    st.sampled_from(["matchExpressions", "matchFields"]), _anything(st.lists(_REQUIREMENT, max_size=2))
+)
+_REQUIRED = st.fixed_dictionaries({"nodeSelectorTerms": _anything(st.lists(_anything(_TERM), max_size=2))})
+_AFFINITY = st.fixed_dictionaries({"requiredDuringSchedulingIgnoredDuringExecution": _anything(_REQUIRED)})
+_TOLERATION = st.dictionaries(st.sampled_from(["key", "operator", "value", "effect"]), _anything(st.just("NoSchedule")))
+_SPECS = st.fixed_dictionaries(
+    {},
+    optional={
+        "nodeSelector": _anything(st.dictionaries(st.sampled_from(["n", "$patch"]), _anything(st.just("1")))),
+        "affinity": _anything(st.fixed_dictionaries({"nodeAffinity": _anything(_AFFINITY)})),
+        "tolerations": _anything(st.lists(_anything(_TOLERATION), max_size=2)),
+    },
+)
+
+
+@given(_SPECS)
+def test_what_a_pod_template_is_not_refused_for_can_be_read(spec: dict[str, Any]) -> None:
+    try:
+        service = user(podTemplate={"spec": spec})
+    except InvalidService:
+        return
+    place = node(labels={"n": "7"}, spec={"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]})
+    may_hold(place, service)
+    placing(service)
+    tolerations([service])
+
+
+def test_what_a_patch_takes_away_is_asked_of_no_node() -> None:
+    assert holds(node(), nodeSelector={"a": None, "$patch": "replace"})

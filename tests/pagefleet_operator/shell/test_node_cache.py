@@ -365,6 +365,8 @@ async def test_turns_are_taken_while_this_replica_leads(monkeypatch: pytest.Monk
         rig.server.refuses = {"apply DaemonSet system": api.NotLeading("another replica leads")}
         await asyncio.sleep(0.01)
         assert rig.nodes._known is None
+        rig.server.refuses = {"apply DaemonSet system": RuntimeError("a bug")}
+        await asyncio.sleep(0.01)
         rig.server.refuses.clear()
         await until(rig, lambda: rig.server.calls[: len(FIRST)] == FIRST)
         rig.service("t")
