@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from pagefleet_api import labels
-from pagefleet_operator.facts.observed import Body, Now, Observed, parse_time
+from pagefleet_operator.facts.observed import Body, DeploymentView, Now, Observed, Pod, parse_time
 from pagefleet_operator.kinds import GROUP_SET
 
 
@@ -41,7 +41,8 @@ def follow(before: Headway | None, observed: Observed, wanted: int, now: Now) ->
     if live is None or not observed.grouped:
         return None
     mine = [pod for pod in observed.pods if pod.active and observed.own(pod) and pod.template_hash == live.template]
-    ready, earlier = sum(pod.ready for pod in mine), sum(pod.active for pod in observed.pods) - len(mine)
+    ready = sum(_whole(pod, observed, live) for pod in mine)
+    earlier = sum(pod.active for pod in observed.pods) - len(mine)
     complete = ready >= wanted and len(mine) >= wanted and not earlier
     found = Headway(live.template, len(mine), ready, earlier, complete, now.wall)
     if before is None:
@@ -57,6 +58,12 @@ def follow(before: Headway | None, observed: Observed, wanted: int, now: Now) ->
         now.wall,
     )
     return best if best[1:4] != before[1:4] else best._replace(since=before.since)
+
+
+def _whole(leader: Pod, observed: Observed, live: DeploymentView) -> bool:
+    """Its group serves. A leader may be ready before those behind it, who have no probe, have come to run."""
+    replica = observed.replica(leader)
+    return leader.ready and len(replica) >= live.group_size and all(other.running for other in replica[1:])
 
 
 def _finishing(observed: Observed, latest: str | None) -> bool:

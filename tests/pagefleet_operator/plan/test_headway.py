@@ -72,6 +72,16 @@ def test_one_that_was_complete_is_never_late_until_the_template_changes() -> Non
     assert late(changed, 6600)
 
 
+def test_a_group_is_ready_with_all_that_is_behind_its_leader() -> None:
+    alone = seen(leader(0))
+    alone = replace(alone, deployment=replace(alone.deployment or DeploymentView(name="s"), group_size=2))
+    worker = pod("g0-1", group=0, ready=False)
+    waits = replace(alone, workers=(replace(worker, started=False, running=False),))
+    assert not after(0, alone, wanted=1).complete
+    assert not after(0, waits, wanted=1).complete, "it has no place yet"
+    assert after(0, replace(alone, workers=(worker,)), wanted=1).complete
+
+
 def test_pods_of_the_workload_before_are_to_go_too() -> None:
     beside = seen(leader(0), leader(1), pod("of a Deployment", created=None))
     assert not after(0, beside).complete
