@@ -35,7 +35,7 @@ class Headway(NamedTuple):
 
 def follow(before: Headway | None, observed: Observed, wanted: int, now: Now) -> Headway | None:
     """How far it is now; None where replicas are no groups. `before` may be lost: then the objects tell when something
-    happened last.
+    happened last. No time passes while the set is asked for no group, as while the model is on its way.
     """
     live = observed.deployment
     if live is None or not observed.grouped:
@@ -46,8 +46,8 @@ def follow(before: Headway | None, observed: Observed, wanted: int, now: Now) ->
     complete = ready >= wanted and len(mine) >= wanted and not earlier
     found = Headway(live.template, len(mine), ready, earlier, complete, now.wall)
     if before is None:
-        return found._replace(since=max(_moments(observed), default=now.wall))
-    if before.template != found.template or _finishing(observed, live.template):
+        return found._replace(since=max(_moments(observed) if live.replicas else (), default=now.wall))
+    if before.template != found.template:
         return found
     best = Headway(
         found.template,
@@ -57,7 +57,8 @@ def follow(before: Headway | None, observed: Observed, wanted: int, now: Now) ->
         before.complete or complete,
         now.wall,
     )
-    return best if best[1:4] != before[1:4] else best._replace(since=before.since)
+    waits = not live.replicas or _finishing(observed, live.template)
+    return best if waits or best[1:4] != before[1:4] else best._replace(since=before.since)
 
 
 def _whole(leader: Pod, observed: Observed, live: DeploymentView) -> bool:
@@ -69,10 +70,10 @@ def _whole(leader: Pod, observed: Observed, live: DeploymentView) -> bool:
 def _finishing(observed: Observed, latest: str | None) -> bool:
     """A group finishes its answers, and the one that follows waits for that.
 
-    One of the `latest` template that was not told to leave is made anew after a crash.
+    One of the `latest` template that does not drain is made anew after a crash, of its own or of another of its group.
     """
     leave = (pod for pod in observed.pods if pod.terminating and not pod.lost and observed.own(pod))
-    return any(pod.template_hash != latest or not pod.serving for pod in leave)
+    return any(pod.template_hash != latest or pod.draining for pod in leave)
 
 
 def _moments(observed: Observed) -> Iterator[datetime]:

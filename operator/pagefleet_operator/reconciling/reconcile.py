@@ -170,8 +170,7 @@ class Reconciler:
         children = workloads.keeping_predecessor(children, basis.service, observed, rollout.handover)
         children = without_pods(children) if basis.untouched else children
         self._remember(key, kept, outcome, wanted)
-        # no time passes for pods that are not asked for, as while their model is on its way
-        kept.headway = None if basis.no_pods else follow(kept.headway, observed, wanted, now)
+        kept.headway = follow(kept.headway, observed, wanted, now)
         late = kept.headway and kept.headway.overdue(service.spec.rollout.progress_deadline_seconds, now)
         steps = Steps(service, observed, replicas, children)
         return Pass(steps, wanted, outcome, rollout.course, judgement, basis, kept.starts, late)

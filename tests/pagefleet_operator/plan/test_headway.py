@@ -5,7 +5,7 @@ from typing import Any
 
 from pagefleet_api import labels
 from pagefleet_api.reasons import Reason
-from pagefleet_operator.facts.observed import ChildKey, DeploymentView, Observed, Pod, PodProblem
+from pagefleet_operator.facts.observed import LEAVING_COST, ChildKey, DeploymentView, Observed, Pod, PodProblem
 from pagefleet_operator.facts.starts import Start
 from pagefleet_operator.plan.headway import Headway, follow
 from tests.pagefleet_operator.plan.build import at, pod
@@ -59,7 +59,10 @@ def test_each_step_begins_the_time_anew_and_a_step_taken_twice_does_not() -> Non
     assert again.since == at(300).wall, "made anew and failing again for ever is no progress"
     crashed = after(600, seen(leader(1, ready=False, terminating=True)), again)
     assert crashed.since == at(300).wall, "LWS deletes a group of which one crashed"
-    assert late(crashed, 900)
+    gone = leader(1, ready=False, terminating=True, serving=False, deletion_cost=LEAVING_COST)
+    of_worker = after(700, seen(gone), crashed)
+    assert of_worker.since == at(300).wall, "a worker's crash takes its leader out of the Service first"
+    assert late(of_worker, 900)
 
 
 def test_one_that_was_complete_is_never_late_until_the_template_changes() -> None:
@@ -96,6 +99,23 @@ def test_a_group_that_finishes_its_answers_is_waited_for_and_one_on_a_lost_node_
     assert after(500, seen(told), after(0, seen(told))).since == at(500).wall
     lost = replace(leaves, problem=PodProblem(Reason.NODE_LOST, "its node is away"))
     assert after(500, seen(lost), after(0, seen(lost))).since == at(0).wall
+
+
+def test_one_that_was_complete_stays_so_while_another_group_finishes_its_answers() -> None:
+    complete = after(0, seen(leader(0), leader(1), leader(2)), wanted=3)
+    shrinks = seen(leader(0), leader(1, ready=False), leader(2, terminating=True, serving=False))
+    assert not late(after(100, shrinks, complete), 50_000)
+
+
+def test_no_time_passes_while_no_group_is_asked_for() -> None:
+    written = [{"manager": labels.FIELD_MANAGER, "operation": "Apply", "time": "2026-01-01T00:00:20Z"}]
+    asked = seen(children={SET: {"metadata": {"managedFields": written}}})
+    unasked = replace(asked, deployment=DeploymentView(name="s", template="new", replicas=0))
+    waits = after(7200, unasked)
+    assert waits.since == at(7200).wall
+    still = after(9000, unasked, waits)
+    assert still.since == at(9000).wall
+    assert late(after(9001, asked, still), 9600)
 
 
 def test_what_is_not_remembered_is_told_by_the_times_of_the_objects() -> None:
