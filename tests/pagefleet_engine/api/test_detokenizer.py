@@ -25,6 +25,14 @@ def test_any_split_of_a_text_gives_the_text_without_replacement_characters(text:
     assert "".join(decoded(split(text.encode(), cuts))) == text
 
 
+TOKENS = st.sampled_from([b"a", b"\xe4", b"\xe4\xb8", b"\xf0\x9f\x91", b"\x96", b"\xff", "世".encode(), b""])
+
+
+@given(st.lists(TOKENS, max_size=12))
+def test_tokens_that_begin_end_or_break_a_character_give_what_decoding_them_at_once_gives(tokens: list[bytes]) -> None:
+    assert "".join(decoded(tokens)) == b"".join(tokens).decode("utf-8", "replace")
+
+
 @given(st.binary(), st.lists(st.integers(0, 1000)))
 def test_any_split_of_any_bytes_gives_what_decoding_them_at_once_gives(data: bytes, cuts: list[int]) -> None:
     assert "".join(decoded(split(data, cuts))) == data.decode("utf-8", "replace")
