@@ -38,6 +38,8 @@ METRICS = "pagefleet.io/metrics"
 TEMPLATE = "pagefleet.io/template"
 """Annotation on the Deployment: digest of the pod template that the service asks for, rolled out or refused. On a
 LeaderWorkerSet and the pods of its groups: digest of the templates that they are made of."""
+COMPLETE = "pagefleet.io/complete-template"
+"""Annotation on a LeaderWorkerSet: `TEMPLATE` once all groups of that served; absent until then."""
 TRIAL = "pagefleet.io/rollout-trial"
 """Annotation on the Deployment: how far the trial of that template is; absent without one."""
 GROUP_OF = "pagefleet.io/group-of"

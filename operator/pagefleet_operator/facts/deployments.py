@@ -48,6 +48,8 @@ class DeploymentView:
     """Of the template that its controller rolls out."""
     template: str | None = None
     """Digest of the template that was asked for last, on trial or not."""
+    was_complete: bool = False
+    """All groups of that template served once; a Deployment's controller remembers that itself."""
     trial: Trial | None = None
     created: datetime | None = None
     group_size: int = 1
@@ -108,7 +110,8 @@ class DeploymentView:
         """
         meta, spec, status = (body.get(part) or {} for part in ("metadata", "spec", "status"))
         rolling = (spec.get("rolloutStrategy") or {}).get("rollingUpdateConfiguration") or {}
-        replicas, template = spec.get("replicas"), (meta.get("annotations") or {}).get(labels.TEMPLATE)
+        replicas, notes = spec.get("replicas"), meta.get("annotations") or {}
+        template = notes.get(labels.TEMPLATE)
         return cls(
             name=meta.get("name", ""),
             uid=meta.get("uid", ""),
@@ -120,6 +123,7 @@ class DeploymentView:
             max_surge=_text(rolling.get("maxSurge")),
             max_unavailable=_text(rolling.get("maxUnavailable")),
             template=template,
+            was_complete=template is not None and notes.get(labels.COMPLETE) == template,
             created=parse_time(meta.get("creationTimestamp")),
             group_size=(spec.get("leaderWorkerTemplate") or {}).get("size") or 1,
         )

@@ -25,6 +25,11 @@ class Headway(NamedTuple):
     complete: bool
     since: datetime
 
+    @property
+    def completed(self) -> str | None:
+        """The template, once it was complete: what the set is to remember for a later operator."""
+        return self.template if self.complete else None
+
     def overdue(self, deadline_s: int, now: Now) -> str | None:
         """What to say of a roll-out that made no progress for so long; None of others."""
         if self.complete or (now.wall - self.since).total_seconds() < deadline_s:
@@ -34,8 +39,9 @@ class Headway(NamedTuple):
 
 
 def follow(before: Headway | None, observed: Observed, wanted: int, now: Now) -> Headway | None:
-    """How far it is now; None where replicas are no groups. `before` may be lost: then the objects tell when something
-    happened last. No time passes while the set is asked for no group, as while the model is on its way.
+    """How far it is now; None where replicas are no groups. `before` may be lost: then the set tells whether it was
+    complete, and the objects when something happened last. No time passes while the set is asked for no group, as while
+    the model is on its way.
     """
     live = observed.deployment
     if live is None or not observed.grouped:
@@ -43,7 +49,7 @@ def follow(before: Headway | None, observed: Observed, wanted: int, now: Now) ->
     mine = [pod for pod in observed.pods if pod.active and observed.own(pod) and pod.template_hash == live.template]
     ready = sum(_whole(pod, observed, live) for pod in mine)
     earlier = sum(pod.active for pod in observed.pods) - len(mine)
-    complete = ready >= wanted and len(mine) >= wanted and not earlier
+    complete = live.was_complete or (ready >= wanted and len(mine) >= wanted and not earlier)
     found = Headway(live.template, len(mine), ready, earlier, complete, now.wall)
     if before is None:
         return found._replace(since=max(_moments(observed) if live.replicas else (), default=now.wall))

@@ -165,12 +165,17 @@ class Reconciler:
         kept.start = baseline(kept.start, observed) if on_trial(observed) else {}
         basis = self._basis(service, observed, judgement)
         rollout = choose(basis.service, observed, wanted, replicas, now, images=self._images, start=kept.start)
-        choices = replace(rollout.choices, owner=self._settings.owner, replicas=basis.pods(rollout.choices.replicas))
+        kept.headway = follow(kept.headway, observed, wanted, now)
+        choices = replace(
+            rollout.choices,
+            owner=self._settings.owner,
+            replicas=basis.pods(rollout.choices.replicas),
+            complete=kept.headway and kept.headway.completed,
+        )
         children = plan_children(render.manifests(basis.service, choices), observed.children)
         children = workloads.keeping_predecessor(children, basis.service, observed, rollout.handover)
         children = without_pods(children) if basis.untouched else children
         self._remember(key, kept, outcome, wanted)
-        kept.headway = follow(kept.headway, observed, wanted, now)
         late = kept.headway and kept.headway.overdue(service.spec.rollout.progress_deadline_seconds, now)
         steps = Steps(service, observed, replicas, children)
         return Pass(steps, wanted, outcome, rollout.course, judgement, basis, kept.starts, late)

@@ -48,6 +48,7 @@ class Choices:
     paused, min_ready_s: what a template on trial asks of the Deployment's controller.
     trial: how far a trial is, for the Deployment's annotation.
     template: an earlier one to stay at in place of the service's own.
+    complete: digest of the template that all groups served with once; None before that, and without groups.
     """
 
     replicas: int
@@ -61,6 +62,7 @@ class Choices:
     min_ready_s: int = 0
     trial: str | None = None
     template: Manifest | None = None
+    complete: str | None = None
     owner: Owner | None = None
     """The operator that writes."""
 
@@ -152,17 +154,19 @@ def deployment(service: InferenceService, choices: Choices) -> Manifest:
 
 def group_set(service: InferenceService, choices: Choices) -> Manifest:
     """The pods of a service whose replicas are groups."""
+    digest = template_digest(service, choices)
+    complete = {labels.COMPLETE: digest} if choices.complete == digest else {}
     return {
         "apiVersion": GROUP_SET.api_version,
         "kind": GROUP_SET.name,
         "metadata": {
             **_metadata(service),
             "name": labels.group_set_name(service.name),
-            "annotations": {**_notes(service, choices), **groups.annotations()},
+            "annotations": {**_notes(service, choices), **complete, **groups.annotations()},
         },
         "spec": groups.spec(
             asked_template(service, choices),
-            template_digest(service, choices),
+            digest,
             replicas=choices.replicas,
             max_surge=choices.max_surge,
             max_unavailable=choices.max_unavailable,

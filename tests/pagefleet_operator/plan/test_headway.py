@@ -118,6 +118,16 @@ def test_no_time_passes_while_no_group_is_asked_for() -> None:
     assert late(after(9001, asked, still), 9600)
 
 
+def test_the_set_remembers_that_it_was_complete_when_nobody_else_does() -> None:
+    assert after(0, seen(leader(0))).completed is None
+    assert after(0, seen(leader(0), leader(1))).completed == "new"
+    long_ago = at(-86_400).wall
+    broken = seen(leader(0, created=long_ago), leader(1, created=long_ago, ready=False))
+    assert late(after(0, broken), 0)
+    known = DeploymentView(name="s", template="new", was_complete=True)
+    assert not late(after(0, replace(broken, deployment=known)), 50_000)
+
+
 def test_what_is_not_remembered_is_told_by_the_times_of_the_objects() -> None:
     managers = [
         {"manager": labels.FIELD_MANAGER, "operation": "Apply", "time": "2026-01-01T00:00:20Z"},

@@ -1,0 +1,63 @@
+"""What an operator that begins anew knows of a roll-out of groups."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pagefleet_api import labels
+from pagefleet_operator.reconciling.reconcile import Reconciler
+from pagefleet_operator.settings import Settings
+from tests.pagefleet_operator.shell.bench import KEY, Bench
+from tests.pagefleet_operator.shell.test_prefetching import conditions
+
+_MODEL = {"uri": "file:///m"}
+_ENGINE = {"runtime": "vllm", "image": "v", "device": "cuda", "parallelism": {"pipeline": 2}}
+
+
+def _live(bench: Bench) -> dict[str, Any]:
+    (found,) = (body for child, body in bench.cache.children(KEY).items() if child.kind == "LeaderWorkerSet")
+    return dict(found)
+
+
+def _digest(bench: Bench) -> str:
+    return str(_live(bench)["metadata"]["annotations"][labels.TEMPLATE])
+
+
+def _pod(bench: Bench, place: int, *, ready: bool) -> None:
+    """A pod of the only group; the leader is at 0."""
+    bench.pod("s-groups-0" if place == 0 else f"s-groups-0-{place}", ready=ready)
+    body = bench.server.objects["s-groups-0" if place == 0 else f"s-groups-0-{place}"]
+    bench.server.version += 1
+    meta = body["metadata"]
+    mine = meta["labels"] if place == 0 else {labels.GROUP_OF: "s"}
+    meta |= {
+        "resourceVersion": str(bench.server.version),
+        "labels": {**mine, labels.GROUP_INDEX: "0"},
+        "annotations": {labels.TEMPLATE: _digest(bench)},
+        "creationTimestamp": (datetime.now(UTC) - timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    bench.cache.put("Pod", body)
+
+
+async def test_a_group_that_fails_after_a_complete_roll_out_is_not_late_for_the_next_operator() -> None:
+    bench = Bench()
+    bench.service(model=_MODEL, engine=_ENGINE)
+    await bench.passes(2)
+    assert labels.COMPLETE not in _live(bench)["metadata"]["annotations"]
+    for place in (0, 1):
+        _pod(bench, place, ready=True)
+    await bench.passes()
+    assert _live(bench)["metadata"]["annotations"][labels.COMPLETE] == _digest(bench)
+    _pod(bench, 0, ready=False)
+    bench.reconciler = Reconciler(
+        Settings(),
+        bench.cache,
+        bench.server,  # type: ignore[arg-type]
+        bench.engines,  # type: ignore[arg-type]
+        bench.metrics,
+        lambda *_: None,
+    )
+    await bench.passes()
+    assert conditions(bench).get("Stalled", ("False", ""))[0] == "False", conditions(bench).get("Stalled")
+    bench.service(900, model=_MODEL, engine={**_ENGINE, "image": "w"})
+    await bench.passes(2)
+    assert labels.COMPLETE not in _live(bench)["metadata"]["annotations"], "of another template it is not known"
