@@ -25,15 +25,12 @@ class CoreChild:
     """Listens on a private socket and starts the core, which connects to it.
 
     The core's lifetime is tied to the *thread* that makes this object, so make it in the main thread. API
-    keys stay out of the core's arguments and environment.
+    keys stay out of the core's arguments and environment. Raises OSError with the way out where no socket can be made.
     """
 
     def __init__(self, launch: Launch, module: str = CORE_MODULE) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="pagefleet-"))
+        self._folder, self.listener = _private_socket()
         path = self._folder / _SOCKET_NAME
-        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.listener.bind(str(path))
-        self.listener.listen(1)
         environment = {name: value for name, value in os.environ.items() if not name.startswith(API_KEY_ENV_PREFIX)}
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, "--socket", str(path), *launch.argv()],
@@ -64,3 +61,19 @@ class CoreChild:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_DIE_S)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _private_socket() -> tuple[Path, socket.socket]:
+    """A new folder of this user alone, and the socket that listens in it."""
+    folder: Path | None = None
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="pagefleet-"))
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(folder / _SOCKET_NAME))
+        listener.listen(1)
+    except OSError as error:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        way_out = "give a short path of a folder that can be written as TMPDIR (in Kubernetes: an emptyDir at /tmp)"
+        raise OSError(f"no socket can be made in {folder or 'a temporary folder'}: {error}; {way_out}") from error
+    return folder, listener

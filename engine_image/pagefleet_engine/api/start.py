@@ -37,11 +37,11 @@ def run(early: Sequence[signal.Signals], core_module: str | None = None) -> int:
         files = resolve(launch.model, weights=launch.load_format != "dummy")
         ports = {"--port": launch.port, "--admin-port": launch.admin_port}
         sockets = [_listen(flag, launch.host, port) for flag, port in ports.items() if port is not None]
+        core = CoreChild(launch, core_module or CORE_MODULE)
     except (ModelError, OSError) as error:
         log.error("start_failed", extra={"reason": str(error)})
         logs.say_last(str(error))
         return 1
-    core = CoreChild(launch, core_module or CORE_MODULE)
     try:
         # Imported here, so that the core loads the model while this process imports its web server.
         from pagefleet_engine.api.server import serve

@@ -34,3 +34,16 @@ def test_a_core_that_does_not_even_die_is_not_waited_for(tmp_path: Path, monkeyp
     child.end()
     assert isinstance(child._process, Stuck) and child._process.killed
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("long", [True, False])
+def test_where_no_socket_can_be_made_the_way_out_is_told_and_nothing_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, long: bool
+) -> None:
+    folder = tmp_path / ("x" * 100 if long else "not-there")
+    if long:
+        folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    with pytest.raises(OSError, match=r"no socket can be made in .* as TMPDIR"):
+        core_child.CoreChild(Launch.parse(["--model", "file:///m"]))
+    assert not list(tmp_path.glob("*/*"))
