@@ -25,11 +25,11 @@ from tests.ports import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-NAME, STREAMS, TOKENS, STEP_S = "pair", 8, 300, 0.05
+NAME, STREAMS, TOKENS, STEP_S = "pair", 200, 80, 0.25
 IMAGE = "localhost/engine-with-shell:test"
 _SHELL = ("bash", "coreutils", "libtinfo6", "libacl1", "libattr1", "libgmp10", "libselinux1", "libpcre2-8-0")
 """Workers wait for their leader by it; our own images have none."""
-TO_GO = 100
+TO_GO = 20
 """Tokens that an answer still has to come when its group begins to leave."""
 ENGINE = {
     "runtime": "custom",
