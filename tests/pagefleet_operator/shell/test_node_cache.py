@@ -28,7 +28,7 @@ class Server:
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str | None, str], dict[str, Any]] = {}
         self.calls: list[str] = []
-        self.refuses: dict[str, api.ApiError] = {}
+        self.refuses: dict[str, Exception] = {}
         for name in ("a", "b"):
             self.objects["Node", None, name] = node(name)
 
