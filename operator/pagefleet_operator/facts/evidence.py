@@ -38,6 +38,8 @@ class Room:
     """Of every node that has the resource at all."""
     allocatable: int = 0
     """Free or not, on all of these nodes."""
+    largest: int = 0
+    """Free or not, on the node that has most."""
 
     @property
     def total_free(self) -> int:
@@ -60,6 +62,7 @@ class Room:
             resource=resource,
             free_by_node={node: max(has - taken.get(node, 0), 0) for node, has in allocatable.items()},
             allocatable=sum(allocatable.values()),
+            largest=max(allocatable.values(), default=0),
         )
 
 

@@ -29,18 +29,29 @@ def hand_over(
     """The next step, from so many replicas `before` and `after`.
 
     None of those before goes for one that has found no place, but for what `rolling` gives up. Where that is ours to
-    choose (`maxUnavailable: Auto`) it is the room of one replica after the other.
+    choose (`maxUnavailable: Auto`) it is the room of one replica after the other, once that helps.
     """
     ready = sum(pod.ready and pod.serving for pod in _of_kind(observed, grouped=service.spec.in_groups))
     room = _room_of_one(service, observed)
     surge, missing = _number(rolling.max_surge, wanted, math.ceil), _number(rolling.max_unavailable, wanted, math.floor)
     if missing and service.spec.rollout.max_unavailable == AUTO:
-        missing, starts = room + (room - 1) * ready, max(surge, 1)
+        missing, starts = _given_up(service, observed, wanted, room + (room - 1) * ready), max(surge, 1)
     else:
         missing = missing if surge else max(missing, 1)
         starts = surge + max(missing // room, 0 if surge else 1)
     stay = _kept(service, observed, wanted - missing, ready, before)
     return Handover(min(wanted, max(after, min(wanted + surge - stay, ready + starts))), stay)
+
+
+def _given_up(service: InferenceService, observed: Observed, wanted: int, needed: int) -> int:
+    """Of the `needed` ones for the next that follows: all but one while none of those has found a place, as a selector
+    may keep them from every node; and one, as of a Deployment, where no node is large enough.
+    """
+    gpu, free = service.spec.resources.gpu, observed.room
+    if free is not None and free.resource == gpu.resource_name and free.largest < service.spec.gpu_count:
+        return 1
+    follow = (pod for pod in (*observed.pods, *observed.workers) if (pod.group is not None) == service.spec.in_groups)
+    return needed if any(pod.active and pod.node for pod in follow) else max(min(needed, wanted - 1), 1)
 
 
 def _kept(service: InferenceService, observed: Observed, needed: int, ready: int, before: int) -> int:

@@ -1,10 +1,12 @@
 """Pods of one node give way to groups, and groups to them, as the pods of one template do to another's."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pagefleet_api.service import InferenceService
+from pagefleet_operator.facts.evidence import Evidence, Room
 from pagefleet_operator.facts.observed import Observed, Pod
 from pagefleet_operator.plan.handover import Handover, hand_over
 from pagefleet_operator.plan.rollout import RollingUpdate
@@ -27,7 +29,7 @@ def single(name: str, *, gpus: int = 1, **changes: Any) -> Pod:
 
 
 def leader(place: int, *, gpus: int = 1, **changes: Any) -> Pod:
-    return pod(f"g{place}", group=place, extended={GPU: gpus}, **changes)
+    return pod(f"g{place}", group=place, extended={GPU: gpus}, **{"node": "a", **changes})
 
 
 def singles(number: int) -> tuple[Pod, ...]:
@@ -35,11 +37,17 @@ def singles(number: int) -> tuple[Pod, ...]:
 
 
 def step(
-    *pods: Pod, wanted: int, rolling: RollingUpdate, before: int, after: int, of: InferenceService | None = None
+    *pods: Pod,
+    wanted: int,
+    rolling: RollingUpdate,
+    before: int,
+    after: int,
+    of: InferenceService | None = None,
+    room: Room | None = None,
 ) -> Handover:
     workers = tuple(pod(f"{each.name}-1", group=each.group, extended=each.extended) for each in pods if each.group)
     workers += tuple(pod("g0-1", group=0, extended=each.extended) for each in pods if each.group == 0)
-    seen = Observed(pods=pods, workers=workers)
+    seen = Observed(pods=pods, workers=workers, evidence=Evidence(room=room))
     return hand_over(of or service(), seen, wanted, rolling, before=before, after=after)
 
 
@@ -81,6 +89,23 @@ def test_without_room_as_many_go_as_a_group_needs_the_room_of(asked: InferenceSe
     assert found.predecessor == stay
 
 
+def test_one_pod_serves_until_a_group_has_found_a_place() -> None:
+    large, unplaced = service(tensor=8), leader(0, gpus=8, ready=False, node=None)
+    of: dict[str, Any] = {"wanted": 12, "rolling": IN_PLACE, "before": 12, "after": 1, "of": large}
+    assert step(*singles(12), unplaced, **of) == (1, 1)
+    assert step(*singles(12), replace(unplaced, node="a"), **of) == (1, 0)
+    assert step(single("p"), unplaced, wanted=1, rolling=IN_PLACE, before=1, after=1, of=large) == (1, 0)
+
+
+def test_for_a_group_that_no_node_is_large_enough_for_one_pod_goes() -> None:
+    large, unplaced = service(tensor=8), leader(0, gpus=8, ready=False, node=None)
+    small, enough = (Room.of(GPU, {"a": gpus, "b": 1}, {}) for gpus in (4, 8))
+    of: dict[str, Any] = {"wanted": 12, "rolling": IN_PLACE, "before": 12, "after": 1, "of": large}
+    assert step(*singles(12), unplaced, **of, room=small) == (1, 11)
+    assert step(*singles(12), unplaced, **of, room=enough) == (1, 1)
+    assert step(*singles(12), unplaced, **of, room=replace(small, resource="amd.com/gpu")) == (1, 1)
+
+
 def test_where_groups_wait_for_room_one_is_begun_after_the_other() -> None:
     coming = leader(0, ready=False)
     assert step(*singles(4), coming, wanted=4, rolling=IN_PLACE, before=4, after=1) == (1, 2)
@@ -109,7 +134,9 @@ def test_broken_pods_are_not_counted_on_and_go_first() -> None:
     broken = single("broken", ready=False, started=False)
     seen = (single("p0"), broken, leader(0))
     assert step(*seen, wanted=2, rolling=BESIDE, before=2, after=1) == (2, 1)
-    assert step(single("p0"), broken, wanted=2, rolling=IN_PLACE, before=2, after=0).predecessor == 0
+    assert step(single("p0"), broken, wanted=2, rolling=IN_PLACE, before=2, after=0).predecessor == 1
+    coming = leader(0, ready=False)
+    assert step(single("p0"), broken, coming, wanted=2, rolling=IN_PLACE, before=2, after=1).predecessor == 0
 
 
 def test_groups_give_way_from_the_highest_place_and_a_broken_one_below_keeps_those_above() -> None:
