@@ -72,6 +72,8 @@ class _Look:
 class _Words:
     events: list[Body]
     until_s: float
+    since_s: float
+    """Since then they are asked for again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,27 +140,30 @@ class Inquiry:
         """Why pods of one of these StatefulSets are not made. Nothing but Events tells."""
         for name, since in [*sets.items()][:_PODS_ASKED]:
             chosen = f"involvedObject.kind=StatefulSet,involvedObject.name={name}"
-            words = refused(await self._said(namespace, chosen, _WORDS_FRESH_S), since)
+            words = refused(await self._said(namespace, chosen), since)
             if words is not None:
                 return words
         return None
 
     async def _events(self, namespace: str, pod: Pod, now: datetime) -> list[Body]:
         """Events about a pod, as of a moment ago; none when they cannot be read."""
-        good_s = min(max(_WORDS_FRESH_S, _WORDS_FRESH_PER_AGE * _age_s(pod, now)), _WORDS_FRESH_CAP_S)
-        return await self._said(namespace, f"involvedObject.uid={pod.uid}", good_s)
+        return await self._said(namespace, f"involvedObject.uid={pod.uid}", _age_s(pod, now))
 
-    async def _said(self, namespace: str, chosen: str, good_s: float) -> list[Body]:
-        known = self._words.get(f"{namespace} {chosen}")
-        if known is not None and time.monotonic() < known.until_s:
+    async def _said(self, namespace: str, chosen: str, age_s: float = 0.0) -> list[Body]:
+        """`age_s`: of what they are about, if that is longer than they have been asked for."""
+        known, now_s = self._words.get(f"{namespace} {chosen}"), time.monotonic()
+        if known is not None and now_s < known.until_s:
             return known.events
+        since_s = now_s if known is None or now_s > known.until_s + _WORDS_FRESH_CAP_S else known.since_s
+        age_s = max(age_s, now_s - since_s)
+        good_s = min(max(_WORDS_FRESH_S, _WORDS_FRESH_PER_AGE * age_s), _WORDS_FRESH_CAP_S)
         try:
             async with asyncio.timeout(_LOOK_LIMIT_S):
                 events = await self._lister.items(POD_EVENT, namespace, fields=chosen)
         except (ApiError, TimeoutError) as error:
             log.warning("events_unread", extra={"about": chosen, "error": str(error) or type(error).__name__})
             events, good_s = [], _FAILED_S
-        self._words[f"{namespace} {chosen}"] = _Words(events, time.monotonic() + good_s)
+        self._words[f"{namespace} {chosen}"] = _Words(events, time.monotonic() + good_s, since_s)
         return events
 
     async def room(self, resource: str) -> Room | None:

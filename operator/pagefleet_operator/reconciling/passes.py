@@ -4,6 +4,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import NamedTuple
 
 from pydantic import ValidationError
@@ -52,6 +53,8 @@ class Recollection:
     wanted: int | None = None
     headway: Headway | None = None
     """Of a roll-out of groups."""
+    lacking: datetime | None = None
+    """Since when a pod of a group has been missing."""
     unposted: list[News] = field(default_factory=list)
     start: Baseline = field(default_factory=dict)
     """What each pod had measured when the comparison of a trial began."""

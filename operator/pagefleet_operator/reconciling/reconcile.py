@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 _ROLLOUT_LOOK_S = 10.0
 _CREATING_LOOK_S = 2.0
 _CREATING_SOON = timedelta(seconds=20)
-"""Of a container that is not made this long, the next look may wait: no change of its pod tells what hinders it."""
+"""Of a pod or container that is not made this long, the next look may wait: no change tells what hinders it."""
 _PREDECESSOR_LOOK_S = 2.0
 _ROUNDS_MISSED = 1.5
 """A round of samples brings the next pass; without one (no pod answers yet) it comes so many intervals later."""
@@ -244,12 +244,13 @@ class Reconciler:
         )
         if matters:
             self._look_again(key, interval_s * _ROUNDS_MISSED)
-        lacking = bool(groups.lacking(observed))
-        if not matters and (unready or observed.rollout_in_progress or lacking):
+        kept, now = self._kept[key], datetime.now(UTC)
+        kept.lacking = (kept.lacking or now) if groups.lacking(observed) else None
+        if not matters and (unready or observed.rollout_in_progress or kept.lacking):
             self._look_again(key, _ROLLOUT_LOOK_S)
-        creating = (pod.creating for pod in (*observed.pods, *observed.workers) if pod.creating)
-        soon = any(datetime.now(UTC) - since < _CREATING_SOON for since in creating)
-        if soon or (lacking and observed.evidence.refused is None):
+        creating = [pod.creating for pod in (*observed.pods, *observed.workers)]
+        creating += [kept.lacking] if observed.evidence.refused is None else []
+        if any(since is not None and now - since < _CREATING_SOON for since in creating):
             self._look_again(key, _CREATING_LOOK_S)
 
     async def _report(self, key: ServiceKey, done: Done, invalid: InvalidService | None, now: Now) -> None:

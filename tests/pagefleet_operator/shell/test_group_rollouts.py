@@ -3,7 +3,10 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from pagefleet_api import labels
+from pagefleet_operator.reconciling import reconcile
 from pagefleet_operator.reconciling.reconcile import Reconciler
 from pagefleet_operator.settings import Settings
 from tests.pagefleet_operator.shell.bench import KEY, Bench
@@ -36,6 +39,25 @@ def _pod(bench: Bench, place: int, *, ready: bool) -> None:
         "creationTimestamp": (datetime.now(UTC) - timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
     bench.cache.put("Pod", body)
+
+
+async def test_a_pod_that_is_missing_for_long_is_looked_for_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    bench.service(model=_MODEL, engine=_ENGINE)
+    await bench.passes(2)
+    assert min(delay_s for _, delay_s in bench.again) == 2
+    monkeypatch.setattr(reconcile, "_CREATING_SOON", timedelta(0))
+    bench.again.clear()
+    await bench.passes()
+    assert min(delay_s for _, delay_s in bench.again) == 10
+    for place in (0, 1):
+        _pod(bench, place, ready=True)
+    await bench.passes()
+    monkeypatch.undo()
+    bench.cache.drop("Pod", "uid s-groups-0-1")
+    bench.again.clear()
+    await bench.passes()
+    assert min(delay_s for _, delay_s in bench.again) == 2, "another one is missing"
 
 
 async def test_a_group_that_fails_after_a_complete_roll_out_is_not_late_for_the_next_operator() -> None:

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -233,3 +235,22 @@ async def test_why_a_groups_pods_are_not_made_is_asked_of_the_sets_that_lack_the
     assert (await asks.about("n", whole, NOW)).refused is None
     lister.events = []
     assert (await Inquiry(lister, everywhere=False).about("n", short, NOW)).refused is None
+
+
+async def test_what_is_asked_again_and_again_is_asked_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    lister, clock = Lister(), [1000.0]
+    monkeypatch.setattr(inquiry, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    asks = Inquiry(lister, everywhere=False)
+    short = Observed(deployment=DeploymentView(name="s", replicas=1), grouped=True)
+    asked: list[int] = []
+    for second in range(240):
+        clock[0] = 1000.0 + second
+        await asks.about("n", short, NOW)
+        asked += [second] if len(lister.asked) > len(asked) else []
+    pauses = [later - earlier for earlier, later in pairwise(asked)]
+    assert (pauses[0], pauses[-1]) == (2, 30) and pauses == sorted(pauses), pauses
+    clock[0] += 100
+    for _ in range(3):
+        await asks.about("n", short, NOW)
+        clock[0] += 2
+    assert len(lister.asked) == len(asked) + 3, "it is another lack"
