@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from e2e.answers import Answer, Ask, summary
@@ -25,13 +25,12 @@ class Ridden(NamedTuple):
 
 @contextmanager
 def opened(service: Service, tokens: int = TOKENS) -> Iterator[Load]:
-    """STREAMS streams on the pods that are ready, all of them open."""
+    """STREAMS streams on the service's pods, all of them open. Pods may come and go while they are opened."""
     url = service.cluster_url()
     target = Target(url=lambda: url, model=service.name)
     plan = LoadPlan(target=target, ask=lambda number: _ask(number, tokens), clients=STREAMS, requests=STREAMS)
-    pods = [pod for pod in service.pods() if pod.ready]
     with Load.start(plan) as load:
-        wait_for("every stream is open", lambda: sum(pod_load(p).in_flight for p in pods) == STREAMS, 60, every_s=0.1)
+        wait_for("every stream is open", lambda: _in_flight(service) == STREAMS, 60, every_s=0.1)
         yield load
 
 
@@ -53,6 +52,15 @@ def assert_all_whole(ridden: Ridden) -> None:
     assert (result.requests, result.answered) == (STREAMS, STREAMS)
     assert all(answer.completion_tokens == answer.asked_tokens for answer in ridden.answers)
     assert result.finish_reasons == {"length": STREAMS}
+
+
+def _in_flight(service: Service) -> int:
+    """On all pods that answer, those on their way out too."""
+    held = 0
+    for pod in service.pods():
+        with suppress(OSError):
+            held += pod_load(pod).in_flight
+    return held
 
 
 def _ask(number: int, tokens: int) -> Ask:

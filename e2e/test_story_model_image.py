@@ -61,7 +61,7 @@ def test_with_the_right_path_it_serves_what_was_copied(service: Service, kubectl
     kubectl.run("patch", KIND, NAME, "--type=merge", "-p", patch)
     service.wait_until_ready(1, 120)
     wait_for("it answers", lambda: _answers(service), 20)
-    (pod,) = [pod for pod in service.pods() if not pod.terminating]
+    (pod,) = [pod for pod in service.pods() if pod.ready and not pod.terminating]
     assert "copied" in kubectl.run("logs", pod.name, "-c", labels.COPY_CONTAINER)
     volumes = {volume["name"]: volume for volume in pod.body["spec"]["volumes"]}
     assert "emptyDir" in volumes["models"], volumes
