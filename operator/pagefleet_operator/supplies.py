@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from pagefleet_api.reasons import Reason
 from pagefleet_operator.autoscaling.values import Verdict
 from pagefleet_operator.capacity import Judgement
+from pagefleet_operator.facts.knowledge import Knowledge
 from pagefleet_operator.facts.observed import Body
 from pagefleet_operator.kinds import Kind
 from pagefleet_operator.plan.prefetch import Prefetch, Stage
@@ -87,6 +88,15 @@ def of_judgement(judgement: Judgement) -> Supply:
         return Supply(Lack(Stays.ALL, ready, stalled=stalled, urgent=True))
     reading = Verdict(True, Reason.READING_MODEL, verdict.message)
     return Supply(Lack(Stays.ALL, ready, reconciling=reading, urgent=True))
+
+
+def of_nodes(knowledge: Knowledge) -> Supply:
+    """Nodes that say how pods come to a model in an image, where that is to be decided."""
+    if knowledge.mounts_image is not None:
+        return Supply()
+    words = "whether the nodes can mount the model's image is not known yet: the API server did not list them"
+    ready = Verdict(False, Reason.STARTING, f"no pod is made: {words}")
+    return Supply(Lack(Stays.ALL, ready, reconciling=Verdict(True, Reason.APPLYING, words)))
 
 
 _FETCHES = {Stage.CACHED: Reason.CACHED, Stage.FETCHING: Reason.FETCHING, Stage.FAILING: Reason.MODEL_FETCH_FAILED}

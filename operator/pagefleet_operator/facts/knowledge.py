@@ -23,14 +23,15 @@ class GpuNodes(NamedTuple):
 class Knowledge:
     """`facts` is None while the model's files are being read (`reading`), and where they cannot be: then `unknown`
     says why. `gpus` is None where no node tells the type of its GPUs, or the operator may not look. `mounts_image`:
-    every node that the pods may go to can mount the model's image, where that is to be decided.
+    every node that the pods may go to can mount the model's image, where that is to be decided; None while the API
+    server is too busy to tell.
     """
 
     facts: ModelFacts | None = None
     unknown: str = "nobody has looked yet"
     reading: bool = False
     gpus: tuple[GpuNodes, ...] | None = None
-    mounts_image: bool = False
+    mounts_image: bool | None = False
 
 
 def gpu_nodes(nodes: Iterable[Body], resource: str) -> tuple[GpuNodes, ...] | None:

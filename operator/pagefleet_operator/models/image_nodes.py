@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pagefleet_api.service import InferenceService
 from pagefleet_operator import render
-from pagefleet_operator.apiserver.api_errors import Refused
+from pagefleet_operator.apiserver.api_errors import Refused, Unavailable
 from pagefleet_operator.apiserver.inquiry import Lister
 from pagefleet_operator.facts.image_volumes import mounts_images
 from pagefleet_operator.facts.observed import Body
@@ -26,15 +26,20 @@ class ImageNodes:
         self._nodes: Sequence[Body] = ()
         self._until_s = 0.0
 
-    async def mount(self, service: InferenceService, live: Body | None) -> bool:
+    async def mount(self, service: InferenceService, live: Body | None) -> bool | None:
         """Whether all of them can, as of the latest minute; False where none is there yet, or they cannot be seen.
 
-        A copy is slower, and works everywhere. Of pods that the `live` workload makes already, nothing is asked. Raises
-        Unavailable: what is decided stays, so a busy API server decides nothing.
+        A copy is slower, and works everywhere. Of pods that the `live` workload makes already, nothing is asked. None
+        while the API server is too busy for an answer: what is decided stays, so that must decide nothing.
         """
         if not service.spec.model.in_image or not self._everywhere or render.made_of(service, live):
             return False
-        able = [mounts_images(node) for node in await self._seen() if may_hold(node, service)]
+        try:
+            seen = await self._seen()
+        except Unavailable as error:
+            log.warning("nodes_unknown", extra={"error": str(error)})
+            return None
+        able = [mounts_images(node) for node in seen if may_hold(node, service)]
         return bool(able) and all(able)
 
     async def _seen(self) -> Sequence[Body]:

@@ -51,7 +51,7 @@ from pagefleet_operator.reconciling.scaling import sample_max_age_s, scale
 from pagefleet_operator.reconciling.supplying import Supplier, Supplying
 from pagefleet_operator.settings import Settings
 from pagefleet_operator.status import crash_words, crashed_status, invalid_status
-from pagefleet_operator.supplies import of_judgement
+from pagefleet_operator.supplies import of_judgement, of_nodes
 
 log = logging.getLogger(__name__)
 
@@ -183,7 +183,7 @@ class Reconciler:
     def _basis(self, service: InferenceService, observed: Observed, judgement: Judgement) -> Basis:
         live, held_back = workloads.live(service, observed.children), judgement.holds_back
         found = [supplier.plan(service, live, held_back=held_back) for supplier in self._suppliers]
-        return made_from(service, live, (of_judgement(judgement), *found))
+        return made_from(service, live, (of_judgement(judgement), of_nodes(observed.knowledge), *found))
 
     def _recall(self, key: ServiceKey, service: InferenceService) -> Recollection:
         if key not in self._kept:
@@ -246,7 +246,8 @@ class Reconciler:
             self._look_again(key, interval_s * _ROUNDS_MISSED)
         kept, now = self._kept[key], datetime.now(UTC)
         kept.lacking = (kept.lacking or now) if groups.lacking(observed) else None
-        if not matters and (unready or observed.rollout_in_progress or kept.lacking):
+        unknown = observed.knowledge.mounts_image is None
+        if unknown or (not matters and (unready or observed.rollout_in_progress or kept.lacking)):
             self._look_again(key, _ROLLOUT_LOOK_S)
         creating = [pod.creating for pod in (*observed.pods, *observed.workers)]
         creating += [kept.lacking] if observed.evidence.refused is None else []

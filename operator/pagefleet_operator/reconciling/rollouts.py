@@ -55,7 +55,7 @@ def choose(
         fetch_image=render.pinned_fetch_image(service, live, images.fetch),
         max_surge=rolling.max_surge,
         max_unavailable=rolling.max_unavailable,
-        mounts_model=render.mounts_model(service, live, can=observed.knowledge.mounts_image),
+        mounts_model=render.mounts_model(service, live, can=bool(observed.knowledge.mounts_image)),
     )
     measured = measured_since(start, observed)
     course = advance(rules, render.template_digest(service, plain), wanted, observed, measured, now)

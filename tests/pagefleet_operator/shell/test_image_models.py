@@ -7,8 +7,10 @@ import pytest
 from pagefleet_api import labels
 from pagefleet_api.service import InferenceService
 from pagefleet_operator.apiserver.api_errors import Refused, Unavailable
+from pagefleet_operator.kinds import NODE, Kind
+from pagefleet_operator.models import image_nodes
 from pagefleet_operator.models.image_nodes import ImageNodes
-from tests.pagefleet_operator.shell.bench import Bench
+from tests.pagefleet_operator.shell.bench import Bench, Server
 from tests.pagefleet_operator.shell.test_prefetching import ENGINE, conditions, deployments
 
 _MODEL = {"uri": "oci://registry/m:1#weights"}
@@ -101,7 +103,47 @@ async def test_a_busy_api_server_decides_nothing() -> None:
     service = InferenceService.parse({"metadata": meta, "spec": {"model": _MODEL, "engine": ENGINE}})
     nodes = Nodes()
     images = ImageNodes(nodes, everywhere=True)
-    with pytest.raises(Unavailable):
-        await images.mount(service, None)
+    assert await images.mount(service, None) is None
     nodes.busy = False
     assert await images.mount(service, None)
+
+
+async def test_pods_that_serve_are_looked_after_while_the_nodes_of_an_edit_are_not_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench, busy = Bench(), [False]
+
+    async def items(_: Server, kind: Kind, *__: Any, **___: Any) -> list[dict[str, Any]]:
+        if busy[0]:
+            raise Unavailable("later")
+        return [_node("a"), _node("old", runtime="containerd://1.7.27")] if kind == NODE else []
+
+    monkeypatch.setattr(Server, "items", items)
+    bench.service(model=_MODEL, engine=ENGINE)
+    await bench.passes(2)
+    before = deployments(bench)[-1]
+    busy[0] = True
+    monkeypatch.setattr(image_nodes, "_FRESH_S", 0)
+    monkeypatch.setattr(bench.reconciler._observer._images, "_until_s", 0)
+    mounts = {"nodeSelector": {"kind": "a"}}
+    bench.service(900, model=_MODEL, engine=ENGINE, replicas=3, podTemplate={"spec": mounts})
+    bench.again.clear()
+    await bench.passes()
+    assert deployments(bench)[-1] == {**before, "replicas": 3}, "the number moves, and nothing is decided"
+    assert conditions(bench)["Reconciling"] == ("True", "Applying")
+    assert 10 in [delay_s for _, delay_s in bench.again]
+    busy[0] = False
+    await bench.passes()
+    assert _way(bench) == _MOUNTED
+
+
+async def test_no_first_pod_is_made_while_the_nodes_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def items(*_: Any, **__: Any) -> list[dict[str, Any]]:
+        raise Unavailable("later")
+
+    bench = Bench()
+    monkeypatch.setattr(Server, "items", items)
+    bench.service(model=_MODEL, engine=ENGINE)
+    await bench.passes()
+    assert not deployments(bench)
+    assert conditions(bench)["Ready"] == ("False", "Starting")
