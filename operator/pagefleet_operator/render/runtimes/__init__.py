@@ -28,7 +28,8 @@ def engine_parts(service: InferenceService, model: ModelPlace) -> EngineParts:
 def worker_parts(service: InferenceService, model: ModelPlace) -> EngineParts:
     """What it has in a pod of a group that is not the leader: no port, no probe, and SIGTERM only after the leader.
 
-    The leader's running answers need it; it is told to end first where its node is drained. Needs bash in the image.
+    The leader's running answers need it; it is told to end first where its node is drained. Needs bash, sleep and
+    timeout in the image.
     """
     leader = engine_parts(service, model)
     wait = waiting_for_leader(leader.ports[0]["containerPort"], limit_s=leader.leaving.grace_s)

@@ -138,8 +138,11 @@ def in_group(spec: Spec, variable: str) -> str | None:
 
 
 def waiting_for_leader(port_number: int, *, limit_s: int) -> str:
-    """A bash script that ends when three times in a row the leader of the group does not listen, or cannot be found."""
-    probe_leader = f"(exec 3<>/dev/tcp/$LWS_LEADER_ADDRESS/{port_number}) 2>/dev/null"
+    """A bash script that ends when three times in a row the leader of the group does not listen, or cannot be found.
+
+    Its name leads to the address of its pod for as long as LWS keeps that, and to nobody there, who does not refuse.
+    """
+    probe_leader = f"timeout 5 bash -c 'exec 3<>/dev/tcp/$LWS_LEADER_ADDRESS/{port_number}' 2>/dev/null"
     return (
         f"end=$((SECONDS + {limit_s})) missed=0; while ((SECONDS < end && missed < 3)); "
         f"do if {probe_leader}; then missed=0; else ((++missed)); fi; sleep 1; done"
