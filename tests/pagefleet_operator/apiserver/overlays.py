@@ -124,7 +124,7 @@ REFUSED: dict[str, tuple[Json, str]] = {
         _engine(env=[{"name": "A", "value": 1}]),
         "expected string, got &value.valueUnstructured{Value:1}",
     ),
-    "a list for an object": (_spec(affinity=[1]), "affinity"),
+    "a list for an object": (_spec(dnsConfig=[1]), "dnsConfig"),
     "an unknown field": (_engine(workDir="/w"), ".workDir: field not declared in schema"),
     "no toleration": (_spec(tolerations=[{"key": "a", "operator": "Maybe"}]), "tolerations[0].operator"),
 }
