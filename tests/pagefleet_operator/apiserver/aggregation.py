@@ -82,8 +82,8 @@ def operator(
 
 
 def autoscaler(namespace: str, name: str, metric: Json, **more: Any) -> Json:
-    """A HorizontalPodAutoscaler of the InferenceService `name`, without waiting on the way down."""
+    """A HorizontalPodAutoscaler of the InferenceService `name` that waits a moment on the way down, as clients move."""
     target = {"apiVersion": "pagefleet.io/v1alpha1", "kind": "InferenceService", "name": name}
     spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 4, "metrics": [metric], **more}
-    behavior = {"scaleDown": {"stabilizationWindowSeconds": 0}}
+    behavior = {"scaleDown": {"stabilizationWindowSeconds": 5}}
     return {"metadata": {"name": name, "namespace": namespace}, "spec": {**spec, "behavior": behavior}}

@@ -97,7 +97,7 @@ def test_a_real_autoscaler_follows_the_load_up_and_down_by_our_metrics(plane: Bo
         _hpa(api, "each", _of_the_pods(CustomMetric.IN_FLIGHT, "4"))
         eventually(lambda: _scaled(fleet, 8) == (3, 2), "both go up to what the load asks for", 40)
         assert _scaler(api, "whole")[0] == "ExternallyScaled"
-        # pods are asked one after the other, so clients that change from one to another may be counted twice for a moment
+        # pods are asked one after the other: a client that moves to another may be counted twice for a moment
         told = "kube-controller-manager set spec.replicas to 3"
         eventually(lambda: told in _scaler(api, "whole")[1], f"{told}: {_scaler(api, 'whole')}", 40)
         query = f"?labelSelector={labels.selector_text('each')}"
