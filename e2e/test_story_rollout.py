@@ -16,8 +16,9 @@ from e2e.warm_up import until_every_pod_answers
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 
 STEP_S, SLOW_STEP_S = 0.25, 0.6
-PAST_A_TRIAL = 90
-"""Tokens of an answer that begins with a comparison and is open when the last earlier pod has to go."""
+PAST_A_TRIAL = 240
+"""Tokens of an answer that begins with a comparison and is open when the last earlier pod has to go, also on a machine
+on which a comparison of eight seconds takes most of a minute."""
 HELD_BY_LEAVING = 30
 
 
@@ -76,7 +77,7 @@ def test_a_change_that_answers_as_well_passes_its_trial_and_cuts_no_stream_off(s
             wait_for("an earlier pod goes", lambda: len(seats(service)) < 3, 60, every_s=0.1)
             open_at_start, began_s = len(load.open_requests()), time.monotonic()
             wait_for("the new pods take over", lambda: seats(service) == ["97", "97"], 150)
-            assert_all_whole(Ridden(load.wait(120), open_at_start, time.monotonic() - began_s))
+            assert_all_whole(Ridden(load.wait(240), open_at_start, time.monotonic() - began_s))
     service.wait_until_ready(2, 60)
     told = {event["reason"]: event["message"] for event in service.events()}
     print(told["TrialPassed"])
