@@ -42,7 +42,7 @@ locks: ## Resolve the requirement locks again
 
 .PHONY: check
 check: setup ## Lint, types, import contracts, generated files, fast tests (no cluster, no torch; under a minute)
-	@$(MAKE) -j3 --output-sync=target check-types check-engine check-rest check-operator check-lint check-imports
+	@$(MAKE) -j2 --output-sync=target check-rest check-engine check-types check-operator check-lint check-imports
 
 .PHONY: check-lint check-types check-imports check-engine check-operator check-rest
 check-lint:

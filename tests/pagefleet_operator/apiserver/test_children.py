@@ -216,7 +216,7 @@ def test_a_pod_template_with_directives_and_nulls_reaches_the_pods_and_is_writte
         before = operator.quiet()
         passes = operator.metric("pagefleet_reconcile_seconds_count")
         eventually(lambda: operator.metric("pagefleet_reconcile_seconds_count") >= passes + 3, "three more passes")
-        assert operator.writes() == before
+        assert operator.writes() == before, operator.tail()
         overlay["spec"]["containers"][0]["env"] = [{"name": "A", "value": 1}]
         api.merge("inferenceservices", namespace, "s", {"spec": {"podTemplate": overlay}})
         eventually(lambda: _condition(api, namespace, "Stalled").get("reason") == "ApplyFailed", "it is refused")
