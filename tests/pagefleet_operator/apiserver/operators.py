@@ -96,6 +96,20 @@ class OperatorProcess:
                 return before
         raise AssertionError(f"the operator goes on writing:\n{self.tail()}")
 
+    def passes_that_write_nothing(self, count: int) -> None:
+        """Wait for so many passes, one after the other, in which nothing is written.
+
+        A moment without writes is none of it: on a busy machine a pass may take longer.
+        """
+        passes = "pagefleet_reconcile_seconds_count"
+
+        def unwritten() -> bool:
+            before, done = self.writes(), self.metric(passes)
+            eventually(lambda: self.metric(passes) >= done + count, f"{count} more passes")
+            return self.writes() == before
+
+        eventually(unwritten, f"passes that write nothing:\n{self.tail()}", 30)
+
     def ready(self) -> "OperatorProcess":
         """Wait until its caches are synced and it leads."""
         eventually(lambda: self.get("/readyz")[0] == 200, f"the operator is ready:\n{self.tail()}", 30)

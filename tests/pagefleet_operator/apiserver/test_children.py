@@ -62,11 +62,9 @@ def test_nothing_is_written_while_nothing_changes_whatever_others_have_put_into_
         pods = {"metadata": notes, "spec": {"containers": [{"name": "proxy", "image": "proxy:1"}]}}
         path = api.path("deployments", namespace, "s")
         api.call("PATCH", path, {"spec": {"template": pods}}, "application/strategic-merge-patch+json")
-        before = operator.quiet()
-        passes = operator.metric("pagefleet_reconcile_seconds_count")
+        operator.passes_that_write_nothing(3)
         version = _deployment(api, namespace)["metadata"]["resourceVersion"]
-        eventually(lambda: operator.metric("pagefleet_reconcile_seconds_count") >= passes + 5, "five more passes")
-        assert operator.writes() == before
+        operator.passes_that_write_nothing(3)
         live = _deployment(api, namespace)
         assert live["metadata"]["resourceVersion"] == version
         template = live["spec"]["template"]
@@ -213,10 +211,7 @@ def test_a_pod_template_with_directives_and_nulls_reaches_the_pods_and_is_writte
         assert "topologySpreadConstraints" not in pod
         assert [volume.get("hostPath", {}).get("path") for volume in pod["volumes"]] == ["/scratch"]
         assert "volumes[tmp].hostPath" in _condition(api, namespace, "Ready")["message"]
-        before = operator.quiet()
-        passes = operator.metric("pagefleet_reconcile_seconds_count")
-        eventually(lambda: operator.metric("pagefleet_reconcile_seconds_count") >= passes + 3, "three more passes")
-        assert operator.writes() == before, operator.tail()
+        operator.passes_that_write_nothing(3)
         overlay["spec"]["containers"][0]["env"] = [{"name": "A", "value": 1}]
         api.merge("inferenceservices", namespace, "s", {"spec": {"podTemplate": overlay}})
         eventually(lambda: _condition(api, namespace, "Stalled").get("reason") == "ApplyFailed", "it is refused")
@@ -241,10 +236,7 @@ def test_whatever_characters_a_service_has_reach_its_pods_once(api: Api, namespa
     template = _deployment(api, namespace)["spec"]["template"]
     assert template["metadata"]["annotations"]["team.example/note"] == note
     assert name in template["spec"]["containers"][0]["args"]
-    before = operator.quiet()
-    passes = operator.metric("pagefleet_reconcile_seconds_count")
-    eventually(lambda: operator.metric("pagefleet_reconcile_seconds_count") >= passes + 3, "three more passes")
-    assert operator.writes() == before
+    operator.passes_that_write_nothing(3)
 
 
 def test_deleting_a_service_takes_its_children_along(api: Api, namespace: str, start: Start) -> None:
