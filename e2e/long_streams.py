@@ -24,11 +24,15 @@ class Ridden(NamedTuple):
 
 
 @contextmanager
-def opened(service: Service, tokens: int = TOKENS) -> Iterator[Load]:
-    """STREAMS streams on the service's pods, all of them open. Pods may come and go while they are opened."""
+def opened(service: Service, tokens: int = TOKENS, *, again: bool = False) -> Iterator[Load]:
+    """STREAMS streams on the service's pods, all of them open. Pods may come and go while they are opened.
+
+    With `again` each that ends is followed by another, until the load is told to end.
+    """
     url = service.cluster_url()
     target = Target(url=lambda: url, model=service.name)
-    plan = LoadPlan(target=target, ask=lambda number: _ask(number, tokens), clients=STREAMS, requests=STREAMS)
+    requests = None if again else STREAMS
+    plan = LoadPlan(target=target, ask=lambda number: _ask(number, tokens), clients=STREAMS, requests=requests)
     with Load.start(plan) as load:
         wait_for("every stream is open", lambda: _in_flight(service) == STREAMS, 60, every_s=0.1)
         yield load
@@ -46,12 +50,12 @@ def ride(service: Service, change: Callable[[], None], tokens: int = TOKENS) -> 
 def assert_all_whole(ridden: Ridden) -> None:
     """No stream was cut off, and each has all its tokens."""
     result = summary(ridden.answers)
-    assert ridden.open_at_start == STREAMS
+    assert ridden.open_at_start >= (STREAMS if result.requests == STREAMS else STREAMS * 0.9), ridden.open_at_start
     broken = [(answer.fault, answer.detail, answer.ended_s) for answer in ridden.answers if answer.fault is not None]
     assert not broken, broken[:5]
-    assert (result.requests, result.answered) == (STREAMS, STREAMS)
+    assert result.requests == result.answered >= STREAMS
     assert all(answer.completion_tokens == answer.asked_tokens for answer in ridden.answers)
-    assert result.finish_reasons == {"length": STREAMS}
+    assert result.finish_reasons == {"length": result.requests}
 
 
 def _in_flight(service: Service) -> int:
