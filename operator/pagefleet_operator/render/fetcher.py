@@ -5,6 +5,7 @@ from typing import Any
 
 from pagefleet_api import labels
 from pagefleet_api.model_source import ModelSource
+from pagefleet_operator.render.pod_security import restricted
 
 Part = dict[str, Any]
 
@@ -35,12 +36,7 @@ def fetch_container(
         "env": [{"name": "HF_HOME", "value": "/tmp/hf"}],
         **({"envFrom": secret} if secret else {}),
         **({"resources": resources} if resources else {}),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "runAsNonRoot": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": restricted(),
         "terminationMessagePath": _ERROR_FILE,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": list(mounts),

@@ -6,6 +6,7 @@ The image may hold nothing but files, so what copies them comes from an image of
 from typing import Any
 
 from pagefleet_api import copier, labels
+from pagefleet_operator.render.pod_security import restricted
 
 Part = dict[str, Any]
 
@@ -51,11 +52,6 @@ def _hardened(container: Part, resources: Part) -> Part:
         **container,
         "imagePullPolicy": "IfNotPresent",
         **({"resources": resources} if resources else {}),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "runAsNonRoot": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": restricted(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }

@@ -13,7 +13,7 @@ from pagefleet_operator.render import chat_template, gpus
 from pagefleet_operator.render.model import ModelPlace, model_place
 from pagefleet_operator.render.model import warnings as model_warnings
 from pagefleet_operator.render.overlay import merged
-from pagefleet_operator.render.pod_security import loosened
+from pagefleet_operator.render.pod_security import loosened, restricted
 from pagefleet_operator.render.runtimes import EngineParts, engine_parts, worker_parts
 from pagefleet_operator.render.server_defaults import with_server_defaults
 
@@ -143,12 +143,7 @@ def _container(service: InferenceService, image: str, place: ModelPlace, engine:
         **_resources(spec),
         **engine.probes,
         **({"lifecycle": engine.leaving.lifecycle} if engine.leaving.lifecycle else {}),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "runAsNonRoot": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": restricted(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             {"name": "tmp", "mountPath": _TMP},

@@ -139,6 +139,10 @@ class Bench:
         self.server, self.cache, self.metrics = Server(), WatchCache(), Metrics()
         self.engines = Engines(self.server.calls)
         self.again: list[tuple[ServiceKey, float]] = []
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Another operator takes over, which remembers nothing."""
         self.reconciler = Reconciler(
             Settings(),
             self.cache,

@@ -7,8 +7,6 @@ import pytest
 
 from pagefleet_api import labels
 from pagefleet_operator.reconciling import reconcile
-from pagefleet_operator.reconciling.reconcile import Reconciler
-from pagefleet_operator.settings import Settings
 from tests.pagefleet_operator.shell.bench import KEY, Bench
 from tests.pagefleet_operator.shell.test_prefetching import conditions
 
@@ -70,14 +68,7 @@ async def test_a_group_that_fails_after_a_complete_roll_out_is_not_late_for_the_
     await bench.passes()
     assert _live(bench)["metadata"]["annotations"][labels.COMPLETE] == _digest(bench)
     _pod(bench, 0, ready=False)
-    bench.reconciler = Reconciler(
-        Settings(),
-        bench.cache,
-        bench.server,  # type: ignore[arg-type]
-        bench.engines,  # type: ignore[arg-type]
-        bench.metrics,
-        lambda *_: None,
-    )
+    bench.begin_anew()
     await bench.passes()
     assert conditions(bench).get("Stalled", ("False", ""))[0] == "False", conditions(bench).get("Stalled")
     bench.service(900, model=_MODEL, engine={**_ENGINE, "image": "w"})
