@@ -42,9 +42,9 @@ locks: ## Resolve the requirement locks again
 
 .PHONY: check
 check: setup ## Lint, types, import contracts, generated files, fast tests (no cluster, no torch; under a minute)
-	@$(MAKE) -j2 --output-sync=target check-rest check-engine check-types check-operator check-lint check-imports
+	@$(MAKE) -j3 --output-sync=target check-server check-rest check-engine check-operator check-types check-lint check-imports
 
-.PHONY: check-lint check-types check-imports check-engine check-operator check-rest
+.PHONY: check-lint check-types check-imports check-server check-engine check-operator check-rest
 check-lint:
 	@$(BIN)/ruff check --quiet && $(BIN)/ruff format --check --quiet && echo "lint: ok"
 # Another clone's results hold here too: they are known by the files' contents.
@@ -52,11 +52,14 @@ check-types:
 	@$(BIN)/mypy --cache-dir "$${XDG_CACHE_HOME:-$${HOME:-.}/.cache}/pagefleet/mypy" --no-error-summary crds/pagefleet_api operator/pagefleet_operator operator/pagefleet_fetch operator/pagefleet_cli engine_image/pagefleet_engine dashboards docs e2e bench tests && echo "types: ok"
 check-imports:
 	@mkdir -p .state && $(BIN)/lint-imports --no-cache > .state/imports.log || { cat .state/imports.log; exit 1; }; echo "import contracts: ok"
-# Each imports what the others do not; workers of one run would all import everything.
+# Each imports what the others do not; workers of one run would all import everything. The server's mostly wait.
 FAST := -m "not torch and not apiserver and not gpu"
 APART := tests/pagefleet_engine tests/pagefleet_operator
+SERVER := tests/pagefleet_engine/server
+check-server:
+	@$(RUN) pytest $(SERVER) $(FAST)
 check-engine:
-	@$(RUN) pytest tests/pagefleet_engine $(FAST)
+	@$(RUN) pytest tests/pagefleet_engine --ignore=$(SERVER) $(FAST)
 check-operator:
 	@$(RUN) pytest tests/pagefleet_operator $(FAST)
 check-rest:
