@@ -138,6 +138,11 @@ test-pipeline: setup ## Groups of pods under the real controller of LWS (minutes
 	@$(RUN) pytest tests/pagefleet_operator/apiserver/groups_story.py
 	@$(RUN) pytest e2e/runtimes/groups_story.py
 
+.PHONY: test-keda
+test-keda: setup ## KEDA's own operator scales a service by our external scaler (minutes to compile once; no part of test)
+	@$(RUN) e2e.cluster prepare
+	@$(RUN) pytest tests/pagefleet_operator/apiserver/keda_story.py
+
 .PHONY: bench-autoscaler
 bench-autoscaler: setup ## A step of load on a real cluster: how soon ours, and an HPA, answer it (ten minutes)
 	@$(RUN) bench.autoscaler --scaler both --validate --json .state/bench-autoscaler.jsonl
