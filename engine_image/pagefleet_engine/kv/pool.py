@@ -5,7 +5,9 @@ it holds a prefix that can be taken again, else *free*. Cached and free ones for
 from the next to be taken to the last; an unlinked block is nowhere in it.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 
@@ -19,7 +21,17 @@ class PoolCheck(NamedTuple):
 class BlockPool:
     """Reference counts, the free list and the prefix index over blocks 0 .. `num_blocks` - 1."""
 
-    __slots__ = ("_block_of", "_cached", "_digest_of", "_next", "_previous", "_references", "available", "num_blocks")
+    __slots__ = (
+        "_block_of",
+        "_cached",
+        "_digest_of",
+        "_next",
+        "_previous",
+        "_promises",
+        "_references",
+        "available",
+        "num_blocks",
+    )
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
@@ -28,6 +40,8 @@ class BlockPool:
         self._references = [0] * num_blocks
         self._digest_of: list[bytes | None] = [None] * num_blocks
         self._block_of: dict[bytes, int] = {}
+        self._promises: Counter[bytes] = Counter()
+        """By how many sequences each prefix is going to be published."""
         self._cached = 0
         # Index `num_blocks` is the list's sentinel: its next is the head, its previous the tail.
         self._next: list[int] = [*range(1, num_blocks + 1), 0]
@@ -58,6 +72,22 @@ class BlockPool:
                 break
             blocks.append(block)
         return blocks
+
+    def promise(self, digests: Sequence[bytes]) -> None:
+        """Somebody is going to compute and publish these."""
+        self._promises.update(digests)
+
+    def withdraw(self, digests: Sequence[bytes]) -> None:
+        """One who promised these has published them, or will not."""
+        promises = self._promises
+        for digest in digests:
+            promises[digest] -= 1
+            if not promises[digest]:
+                del promises[digest]
+
+    def promised(self, digests: Sequence[bytes], known: int) -> int:
+        """How many blocks of the chain are promised in a row, behind the `known` ones at its start."""
+        return sum(1 for _ in takewhile(self._promises.__contains__, islice(digests, known, None)))
 
     def reserve(self, shared: Sequence[int], fresh: int, headroom: int) -> list[int] | None:
         """A reference to each of `shared` and `fresh` blocks of one's own, or None while they do not fit.
@@ -140,13 +170,15 @@ class BlockPool:
     def check(self, tables: Iterable[Sequence[int]]) -> PoolCheck:
         """Compare the books with the block tables of all sequences; O(blocks), for idle times and tests.
 
-        A leaked block is one with more references than tables name it.
+        A leaked block is one with more references than tables name it. Without tables nobody is left to keep a promise.
         """
         expected = [0] * self.num_blocks
         for table in tables:
             for block in table:
                 expected[block] += 1
         faults = [*self._list_faults(), *self._index_faults()]
+        if self._promises and not any(expected):
+            faults.append(f"{len(self._promises)} prefixes are promised by nobody")
         leaked = 0
         for block, (held, named) in enumerate(zip(self._references, expected, strict=True)):
             leaked += held > named

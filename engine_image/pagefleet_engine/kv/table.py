@@ -6,6 +6,9 @@ from pagefleet_api.sizing import BLOCK_TOKENS, blocks_for
 from pagefleet_engine.kv import digests
 from pagefleet_engine.kv.pool import BlockPool
 
+LEAST_AWAITED_TOKENS = 256
+"""So much of a prompt is worth waiting for while others compute it; less would be computed again before it comes."""
+
 
 class BlockTable:
     """The blocks that one sequence references, in the order of its positions.
@@ -15,7 +18,16 @@ class BlockTable:
     takes nothing from the prefix cache and puts nothing there.
     """
 
-    __slots__ = ("_cache_salt", "_digests", "_pool", "_published_blocks", "_shared", "blocks", "capacity_tokens")
+    __slots__ = (
+        "_cache_salt",
+        "_digests",
+        "_pool",
+        "_promised_blocks",
+        "_published_blocks",
+        "_shared",
+        "blocks",
+        "capacity_tokens",
+    )
 
     def __init__(self, pool: BlockPool, cache_salt: str, *, shared: bool = True) -> None:
         self._pool = pool
@@ -23,8 +35,18 @@ class BlockTable:
         self._shared = shared
         self._digests: list[bytes] = []
         self._published_blocks = 0
+        self._promised_blocks = 0
+        """Up to here, from the published ones on, others may wait for what this sequence computes."""
         self.blocks: list[int] = []
         self.capacity_tokens = 0
+
+    def awaits(self, token_ids: Sequence[int], readable_tokens: int) -> bool:
+        """Whether others are computing much of what follows what the prefix cache has of these tokens.
+
+        Arguments as of `fill`, which takes it from there once it is computed.
+        """
+        readable = self._readable(token_ids, readable_tokens)
+        return self._pool.promised(readable, len(self._pool.match(readable))) * BLOCK_TOKENS >= LEAST_AWAITED_TOKENS
 
     def fill(self, token_ids: Sequence[int], readable_tokens: int, headroom_blocks: int) -> int | None:
         """Give an empty table blocks for all of `token_ids`, known prefixes first.
@@ -33,16 +55,22 @@ class BlockTable:
         `headroom_blocks` blocks must stay available. Returns how many tokens need not be computed, or None
         while the pool cannot hold the rest; nothing changes unless all fit.
         """
-        readable_blocks = readable_tokens // BLOCK_TOKENS if self._shared else 0
-        digests.extend(self._digests, self._cache_salt, token_ids, readable_blocks)
-        shared = self._pool.match(self._digests[:readable_blocks])
+        readable = self._readable(token_ids, readable_tokens)
+        shared = self._pool.match(readable)
         blocks = self._pool.reserve(shared, blocks_for(len(token_ids)) - len(shared), headroom_blocks)
         if blocks is None:
             return None
         self.blocks = blocks
         self.capacity_tokens = len(blocks) * BLOCK_TOKENS
-        self._published_blocks = len(shared)
+        self._published_blocks, self._promised_blocks = len(shared), len(readable)
+        self._pool.promise(readable[len(shared) :])
         return len(shared) * BLOCK_TOKENS
+
+    def _readable(self, token_ids: Sequence[int], readable_tokens: int) -> list[bytes]:
+        """The names of the whole blocks among the first `readable_tokens` tokens."""
+        blocks = readable_tokens // BLOCK_TOKENS if self._shared else 0
+        digests.extend(self._digests, self._cache_salt, token_ids, blocks)
+        return self._digests[:blocks]
 
     def grow(self) -> bool:
         """Add one block; False while the pool has none."""
@@ -61,14 +89,20 @@ class BlockTable:
         digests.extend(self._digests, self._cache_salt, token_ids, full_blocks)
         for index in range(self._published_blocks, full_blocks):
             self._pool.publish(self.blocks[index], self._digests[index])
+        self._withdraw(full_blocks)
         self._published_blocks = full_blocks
+
+    def _withdraw(self, blocks: int) -> None:
+        """Nobody needs to wait for the first `blocks` blocks any more."""
+        self._pool.withdraw(self._digests[self._published_blocks : min(blocks, self._promised_blocks)])
 
     def release(self) -> None:
         """Give all blocks back; what was published stays findable until its block is taken."""
+        self._withdraw(self._promised_blocks)
         self._pool.release(self.blocks)
         self.blocks = []
         self.capacity_tokens = 0
-        self._published_blocks = 0
+        self._published_blocks = self._promised_blocks = 0
 
     def disown(self) -> None:
         """Let nobody read these blocks again: what they hold may be wrong."""

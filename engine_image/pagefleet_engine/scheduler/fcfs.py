@@ -220,9 +220,10 @@ class Scheduler:
     def _admit(self, steps: list[SequenceStep], budget: StepBudget) -> None:
         seats, waiting = self._seats, self._waiting
         while waiting and budget.open and not seats.full:
-            # Who lost its seat in this pass finds no room in it, as there was not one block more; and before the
-            # next pass the token that it has in flight has come.
+            # Who lost its seat in this pass finds no room in it; before the next one its token in flight has come.
             sequence = waiting.first
+            if sequence.table.awaits(sequence.token_ids, sequence.readable_tokens):
+                return
             cached = sequence.table.fill(sequence.token_ids, sequence.readable_tokens, seats.headroom_blocks(sequence))
             if cached is None and len(seats):
                 return

@@ -7,12 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pagefleet_engine.kv import table
 from pagefleet_engine.scheduler.seats import RESERVE_AFTER_PREEMPTIONS
 from pagefleet_engine.steps import execute
 from pagefleet_engine.wire import Submit
 from tests.pagefleet_engine.core.chain_runner import expected_answer, expected_prompt_logprobs
 from tests.pagefleet_engine.core.engine_rig import Rig, submit
 from tests.pagefleet_engine.operations import OPERATIONS
+
+
+@pytest.fixture(autouse=True)
+def short_prompts_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "LEAST_AWAITED_TOKENS", 16)
+
 
 PREFIXES = [tuple(range(base, base + 40)) for base in (0, 100, 200)]
 

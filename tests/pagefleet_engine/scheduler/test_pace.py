@@ -199,7 +199,8 @@ def simulate(rig: Rig, seconds_of: object, arrivals: dict[int, list[object]]) ->
 
 def test_steps_that_decode_stay_within_the_goal_once_the_machine_is_known() -> None:
     rig = Rig(20_000, max_num_seqs=64, max_num_batched_tokens=8192, max_model_len=40_000, check=False, pace=Pace(0.05))
-    arrivals: dict[int, list[object]] = {0: [submit(number, range(500), 200, seed=number) for number in range(32)]}
+    first = [submit(number, range(number, 500 + number), 200, seed=number) for number in range(32)]
+    arrivals: dict[int, list[object]] = {0: [*first]}
     arrivals[40] = [submit(99, [number % 900 for number in range(20_000)], 4)]
     steps = simulate(rig, h200_s, arrivals)
     mixed = [

@@ -1,9 +1,18 @@
 """What later requests save, and what they must not be told."""
 
+import pytest
+
+from pagefleet_engine.kv.table import LEAST_AWAITED_TOKENS
 from tests.pagefleet_engine.core.chain_runner import expected_answer, expected_prompt_logprobs
 from tests.pagefleet_engine.core.engine_rig import Rig, submit
 
 PROMPT = range(50)
+LONG = range(LEAST_AWAITED_TOKENS)
+
+
+def wide(lookahead: bool = False) -> Rig:
+    """Room for three long prompts in a step."""
+    return Rig(200, max_num_batched_tokens=4 * LEAST_AWAITED_TOKENS, lookahead=lookahead)
 
 
 def test_the_second_request_computes_only_what_is_new() -> None:
@@ -81,3 +90,50 @@ def test_a_prompt_that_is_wholly_cached_still_computes_its_last_block() -> None:
     rig.run()
     assert rig.cached[2] == 32
     assert rig.tokens[2] == rig.tokens[1]
+
+
+@pytest.mark.parametrize("lookahead", [False, True])
+def test_prompts_that_come_together_compute_what_they_share_once(lookahead: bool) -> None:
+    rig = wide(lookahead)
+    prompts = {number: [*LONG, 500 + number] for number in range(3)}
+    rig.submit(*(submit(number, prompt, 4) for number, prompt in prompts.items()))
+    rig.run()
+    assert rig.cached == {0: 0, 1: len(LONG), 2: len(LONG)}
+    assert rig.tokens == {number: expected_answer(prompt, 4) for number, prompt in prompts.items()}
+
+
+def test_a_prompt_does_not_wait_for_the_little_that_it_shares_nor_for_another_tenant() -> None:
+    rig = wide()
+    rig.submit(submit(0, [*LONG, 1], 4), submit(1, [*LONG[:-1], 7, 1], 4), submit(2, [*LONG, 1], 4, salt="other"))
+    rig.step()
+    assert rig.cached == {0: 0, 1: 0, 2: 0}
+
+
+def test_a_prompt_that_shares_little_more_than_is_known_already_does_not_wait() -> None:
+    rig = wide()
+    rig.submit(submit(0, [*LONG, 1], 1))
+    rig.run()
+    longer = [*LONG, *range(600, 632)]
+    rig.submit(submit(1, [*longer, 1], 4), submit(2, [*longer, 2], 4))
+    rig.step()
+    assert rig.cached[1] == rig.cached[2] == len(LONG)
+
+
+@pytest.mark.parametrize("lookahead", [False, True])
+@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize("end", ["abort", "failure"])
+def test_who_waits_for_a_prompt_that_is_given_up_computes_it_itself(steps: int, end: str, lookahead: bool) -> None:
+    rig = Rig(200, max_num_batched_tokens=64, lookahead=lookahead)
+    rig.submit(submit(0, [*LONG, 1], 4), submit(1, [*LONG, 2], 4))
+    for _ in range(steps):
+        rig.step()
+    assert 1 not in rig.cached
+    if end == "abort":
+        rig.scheduler.abort([0])
+    else:
+        rig.runner.failing = {0}
+        rig.step()
+        rig.runner.failing = set()
+    rig.run()
+    assert rig.ends[0].finish_reason == ("abort" if end == "abort" else "error")
+    assert rig.tokens[1] == expected_answer([*LONG, 2], 4)
