@@ -120,7 +120,7 @@ def _container_problem(spec: Body, container: Body) -> PodProblem | None:
     waiting = state.get("waiting") or {}
     reason, message = waiting.get("reason", ""), waiting.get("message", "")
     if reason in _IMAGE_REASONS:
-        return PodProblem(Reason.IMAGE_PULL_FAILED, _image(container.get("image", ""), reason, message))
+        return PodProblem(Reason.IMAGE_PULL_FAILED, _image(_pulled(spec, container, message), reason, message))
     running_again = "running" in state and container.get("started")
     ended = None if running_again else state.get("terminated") or last.get("terminated")
     if ended and (ended.get("exitCode") or reason == "CrashLoopBackOff" or ended.get("reason") == "OOMKilled"):
@@ -132,6 +132,16 @@ def _container_problem(spec: Body, container: Body) -> PodProblem | None:
     if reason and reason not in _NORMAL_WAITS:
         return PodProblem(Reason.ENGINE_UNREADY, f"{reason}: {message}")
     return None
+
+
+def _pulled(spec: Body, container: Body, words: str) -> str:
+    """The image that the kubelet speaks of: the container's own, or one that it mounts, as it tells of both there.
+
+    Source: `toKubeContainerImageVolumes` in kubernetes/pkg/kubelet/kuberuntime.
+    """
+    own = str(container.get("image", ""))
+    mounted = [str(volume["image"].get("reference", "")) for volume in spec.get("volumes") or () if volume.get("image")]
+    return max((image for image in (own, *mounted) if image and image in words), key=len, default=own)
 
 
 def _image(image: str, reason: str, message: str) -> str:

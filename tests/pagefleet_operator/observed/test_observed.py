@@ -295,6 +295,23 @@ def test_a_pod_that_is_not_ready_says_why(status: dict[str, Any], reason: Reason
 
 
 @pytest.mark.parametrize(
+    ("words", "image"),
+    [
+        ('Back-off pulling image "m:1": ErrImagePull: not found', "m:1"),
+        ('failed to resolve reference "docker.io/library/m:1"', "m:1"),
+        ('failed to resolve reference "m:1-engine"', "m:1-engine"),
+        ("not found", "m:1-engine"),
+    ],
+)
+def test_of_an_image_that_a_container_mounts_its_own_name_is_told(words: str, image: str) -> None:
+    status = engine({"waiting": {"reason": "ErrImagePull", "message": words}}, image="m:1-engine")
+    volumes = [{"name": "tmp", "emptyDir": {}}, {"name": "models", "image": {"reference": "m:1"}}]
+    problem = Pod.from_object({**body(status), "spec": {"volumes": volumes}}).problem
+    assert problem is not None
+    assert problem.message.startswith(f"cannot pull {image}: ")
+
+
+@pytest.mark.parametrize(
     ("message", "told"),
     [
         ("Traceback:\n  File x\nValueError: bad \n\n", "ValueError: bad"),
