@@ -12,6 +12,7 @@ CONFIG_FILE = "config.json"
 GENERATION_FILE = "generation_config.json"
 TOKENIZER_FILE = "tokenizer.json"
 INDEX_FILE = "model.safetensors.index.json"
+_NAMES_TOLD = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +79,24 @@ def _package(uri: str, name: str) -> ModelFiles:
 def _file(uri: str, text: str, weights: bool) -> ModelFiles:
     path = Path(text)
     if not text or not path.exists():
-        raise ModelNotFound(f"model {uri!r}: there is no {text!r}; give a .gguf file or a model folder")
+        instead = f" ({_told_instead(path)})" if path.is_absolute() else ""
+        raise ModelNotFound(f"model {uri!r}: there is no {text!r}{instead}; give a .gguf file or a model folder")
     if path.is_dir():
         return _folder(uri, path, weights)
     if path.suffix != ".gguf":
         raise ModelUnsupported(f"model {uri!r}: {path} is a file of another kind than .gguf")
     return GgufModel(uri, path)
+
+
+def _told_instead(path: Path) -> str:
+    """What is there, at the last place on the way to an absolute path that exists."""
+    above = next(folder for folder in path.parents if folder.is_dir())
+    try:
+        names = sorted(entry.name for entry in above.iterdir())
+    except PermissionError:
+        return f"{above} may not be read"
+    there = ", ".join(names[:_NAMES_TOLD]) + (", ..." if len(names) > _NAMES_TOLD else "")
+    return f"{above} has {there or 'nothing'}"
 
 
 def _folder(uri: str, path: Path, weights: bool) -> FolderModel:

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,31 @@ def test_what_cannot_be_found_is_named(uri: str, error: type[Exception], message
     with pytest.raises(error) as raised:
         resolve(uri)
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("there", "told"),
+    [
+        ((), "has nothing"),
+        (("b", "a"), "has a, b"),
+        ("abcdefghi", "has a, b, c, d, e, f, g, h, ..."),
+    ],
+)
+def test_a_path_that_is_not_there_is_told_with_what_is(tmp_path: Path, there: Sequence[str], told: str) -> None:
+    for name in there:
+        (tmp_path / name).touch()
+    with pytest.raises(ModelNotFound) as raised:
+        resolve(f"file://{tmp_path}/no/model")
+    assert f"there is no '{tmp_path}/no/model' ({tmp_path} {told}); give a .gguf file" in str(raised.value)
+
+
+def test_a_folder_that_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: Path) -> Iterator[Path]:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    with pytest.raises(ModelNotFound, match=f"{tmp_path} may not be read"):
+        resolve(f"file://{tmp_path}/model")
 
 
 def test_a_package_whose_file_is_gone_or_that_carries_two_is_refused(
