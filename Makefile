@@ -143,6 +143,11 @@ test-keda: setup ## KEDA's own operator scales a service by our external scaler 
 	@$(RUN) e2e.cluster prepare
 	@$(RUN) pytest tests/pagefleet_operator/apiserver/keda_story.py
 
+.PHONY: test-image-volumes
+test-image-volumes: setup ## A model's image mounted by containerd 2 and a newer Kubernetes (to compile once; no part of test)
+	@$(RUN) e2e.cluster prepare
+	@$(RUN) pytest e2e/runtimes/image_volume_story.py
+
 .PHONY: bench-autoscaler
 bench-autoscaler: setup ## A step of load on a real cluster: how soon ours, and an HPA, answer it (ten minutes)
 	@$(RUN) bench.autoscaler --scaler both --validate --json .state/bench-autoscaler.jsonl

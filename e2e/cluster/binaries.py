@@ -4,7 +4,7 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -23,10 +23,10 @@ def cache_folder() -> Path:
     return Path(base, "pagefleet")
 
 
-def build_flags() -> tuple[str, ...]:
+def build_flags(version: str = KUBERNETES_VERSION) -> tuple[str, ...]:
     """Without the version's stamp the components would call themselves v0.0.0-master, and Helm refuses that."""
-    _, minor, _ = KUBERNETES_VERSION.split(".")
-    facts = {"gitVersion": KUBERNETES_VERSION, "gitMajor": "1", "gitMinor": minor, "gitTreeState": "clean"}
+    _, minor, _ = version.split(".")
+    facts = {"gitVersion": version, "gitMajor": "1", "gitMinor": minor, "gitTreeState": "clean"}
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     stamps = [f"-X {package}.{name}={value}" for package in packages for name, value in facts.items()]
     return ("-trimpath", "-buildvcs=false", "-ldflags", " ".join(["-s -w", *stamps]))
@@ -76,16 +76,18 @@ def build_binaries(tell: Callable[[str], None]) -> Path:
             partial = folder.with_suffix(".partial")
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()
-            _run_go(["go", "build", "-v", *build_flags(), "-o", f"{partial}/", *PACKAGES], tell)
+            go_build([*build_flags(), "-o", f"{partial}/", *PACKAGES], SOURCES, tell)
             (partial / "kubectl").symlink_to("hyperkube")
             partial.rename(folder)
     return folder
 
 
-def _run_go(command: list[str], tell: Callable[[str], None]) -> None:
+def go_build(arguments: Sequence[str], folder: Path, tell: Callable[[str], None]) -> None:
+    """`go build` in a module's folder; BoxError with its last words when it fails."""
+    command = ["go", "build", "-v", *arguments]
     modules, packages = 0, 0
     last: list[str] = []
-    with subprocess.Popen(command, cwd=SOURCES, env=_environment(), stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, cwd=folder, env=_environment(), stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None  # by PIPE
         for line in process.stderr:
             last = [*last[-20:], line]

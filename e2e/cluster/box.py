@@ -20,20 +20,22 @@ from e2e.cluster.processes import Processes
 class Box:
     """The cluster whose state is in one folder. Every call may be made from another process than the one before."""
 
-    def __init__(self, folders: Folders, layout: Layout) -> None:
-        self.folders, self.layout = folders, layout
+    def __init__(self, folders: Folders, layout: Layout, binaries: Path | None = None) -> None:
+        self.folders, self.layout, self._binaries = folders, layout, binaries
         self.processes = Processes(folders.processes, folders.log)
 
     @classmethod
-    def at(cls, state: Path, layout: Layout = CLUSTER) -> "Box":
+    def at(cls, state: Path, layout: Layout = CLUSTER, binaries: Path | None = None) -> "Box":
         """The box below `state` (absolute, made when needed); nothing is started.
+
+        binaries: the folder of its programs (default: the usual ones), before what this machine has by their names.
 
         Raises:
             BoxError: the path is relative; the nodes' mounts need an absolute one.
         """
         if not state.is_absolute():
             raise BoxError(f"the state folder must be absolute, not {state}")
-        return cls(Folders(state / "cluster" if layout.bridge else state / "apiserver"), layout)
+        return cls(Folders(state / "cluster" if layout.bridge else state / "apiserver"), layout, binaries)
 
     @property
     def kubeconfig(self) -> Path:
@@ -42,7 +44,10 @@ class Box:
 
     def bin(self, name: str) -> Path:
         """`kubectl`, `helm`, `hyperkube` or `coredns`; BoxError while they are not built."""
-        return cached_binaries() / name
+        return self._programs() / name
+
+    def _programs(self) -> Path:
+        return self._binaries or cached_binaries()
 
     def nodes(self) -> list[str]:
         """The nodes that were started and not stopped, dead or alive."""
@@ -172,7 +177,7 @@ class Box:
             raise BoxError(f"no node is called {name}: they are node1 to node{MAX_NODES}") from None
 
     def _control_plane(self) -> control.ControlPlane:
-        return control.ControlPlane(self.layout, self.folders, self.processes, cached_binaries())
+        return control.ControlPlane(self.layout, self.folders, self.processes, self._programs())
 
     def _start_nodes(self, server: ApiServer, names: Sequence[str]) -> None:
         fresh = [name for name in names if not self.processes.running(name)]

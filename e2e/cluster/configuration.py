@@ -51,7 +51,7 @@ disabled_plugins = {json.dumps(["io.containerd.grpc.v1.cri", *UNUSED_PLUGINS])}
 
 
 def containerd(node: NodeLayout, folders: Folders) -> str:
-    """Debian's containerd 1.6. It may not lower an oom score here, and must write nothing outside its own folder."""
+    """For Debian's containerd 1.6; a 2.x takes it too. It may not lower an oom score, and writes nowhere else."""
     home = folders.node(node.name)
     return f"""\
 version = 2

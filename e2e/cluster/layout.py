@@ -129,6 +129,7 @@ API_SERVER_ONLY = Layout(bridge=None, first_port=16460)
 SELF_TEST = Layout("pagefleet9", "10.204.0", "10.205", "10.97", 16480)
 STEADY = Layout("pagefleet8", "10.206.0", "10.207", "10.98", 16500)
 SCALE_DOWNS = Layout("pagefleet7", "10.208.0", "10.209", "10.99", 16520)
+IMAGE_VOLUMES = Layout("pagefleet6", "10.210.0", "10.211", "10.100", 16540)
 
 
 class Folders(NamedTuple):

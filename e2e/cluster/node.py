@@ -27,6 +27,7 @@ def specification(node: NodeLayout, folders: Folders, hyperkube: Path) -> config
             f"{node.name}-kube-proxy": [str(hyperkube), *arguments.kube_proxy(node, folders)],
             f"{node.name}-kubelet": [str(hyperkube), *arguments.kubelet(node, folders)],
         },
+        "programs": str(hyperkube.parent),
         "needs": {f"{node.name}-kubelet": configuration.CONTAINERD_SOCKET},
         "logs": str(folders.log),
     }

@@ -160,6 +160,7 @@ def main(spec: Spec) -> int:
     if sys.stdin.readline() != "connected\n":
         return 1
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    os.environ["PATH"] = os.pathsep.join((spec["programs"], os.environ["PATH"]))  # containerd finds its shim by it too
     supervise([Program(name, argv, spec["needs"].get(name)) for name, argv in spec["commands"].items()], spec["logs"])
     return 1
 

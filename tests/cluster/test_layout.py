@@ -156,4 +156,5 @@ def test_a_nodes_programs_start_in_the_order_in_which_they_need_each_other() -> 
     spec = node.specification(NODE, FOLDERS, Path("/bin-cache/hyperkube"))
     assert list(spec["commands"]) == ["node1-containerd", "node1-kube-proxy", "node1-kubelet"]
     assert spec["needs"] == {"node1-kubelet": configuration.CONTAINERD_SOCKET}
+    assert spec["programs"] == "/bin-cache"
     assert json.loads(json.dumps(spec)) == spec

@@ -1,7 +1,10 @@
 """Whether a node can mount an image as a volume, by the versions that it tells. Pure.
 
-Sources: https://kubernetes.io/docs/tasks/configure-pod-container/image-volumes/ (on by default since 1.35) and
-https://kubernetes.io/blog/2025/04/29/kubernetes-v1-33-image-volume-beta/ (which runtimes can).
+Neither `status.features` nor `status.runtimeHandlers` nor `status.declaredFeatures` says anything of it.
+
+Sources: `ImageVolume` in kubernetes/pkg/features/kube_features.go (on by default since 1.35, always since 1.36),
+containerd/internal/cri/server/container_image_mount.go (since 2.1) and, for CRI-O,
+https://kubernetes.io/blog/2025/04/29/kubernetes-v1-33-image-volume-beta/.
 """
 
 import re
