@@ -1,7 +1,9 @@
 """The steps of the demo, in the order in which they run."""
 
+import http.client
 import json
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,6 +24,7 @@ HELD_S = 20.0
 ANSWER_TOKENS = 48
 READY_TIMEOUT_S = 180.0
 SCALE_TIMEOUT_S = 180.0
+LET_IN_S = 20.0
 SCRAPE_INTERVAL_S = 2
 QUESTION = "What is the capital of France? Answer in one sentence."
 
@@ -88,12 +91,26 @@ def chat(url: str, model: str, question: str) -> Iterator[str]:
     request = urllib.request.Request(
         f"{url}/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=60) as response:
+    with _opened(request) as response:
         for line in response:
             data = line.strip().removeprefix(b"data:").strip()
             if data and data != b"[DONE]":
                 for choice in json.loads(data).get("choices", ()):
                     yield choice.get("delta", {}).get("content") or ""
+
+
+def _opened(request: urllib.request.Request) -> http.client.HTTPResponse:
+    """The answer, once it is let in: kube-proxy learns of a ready pod later than the status does."""
+    until_s = time.monotonic() + LET_IN_S
+    while True:
+        try:
+            response: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=60)
+        except urllib.error.URLError as error:
+            if not isinstance(error.reason, ConnectionRefusedError) or time.monotonic() > until_s:
+                raise
+            time.sleep(0.2)
+        else:
+            return response
 
 
 def autoscale(place: Site, progress: Progress) -> None:
