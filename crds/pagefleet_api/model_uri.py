@@ -30,6 +30,8 @@ FORMS = {
 
 CEL_PATTERN = f"^({'|'.join(FORMS.values())})$"
 _PATTERN = re.compile(CEL_PATTERN.replace("\\\\", "\\"))
+_ADDRESS = re.compile(r"(https?)://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[^\s\\]*)?", re.IGNORECASE)
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _ABOVE = re.compile(r"(^|/)\.\.(/|$)")
 _SINGLE_FILES = (".gguf",)
 _KEY_BASE = 32
@@ -65,6 +67,18 @@ MESSAGE = (
     "pvc://CLAIM/PATH, oci://IMAGE#FOLDER, file:///PATH in the engine's image or pkg://PACKAGE in it, without .. in "
     "the path"
 )
+
+
+def origin(address: str) -> str | None:
+    """Scheme, host and port of a web address, as `https://host` or `http://host:8080`: equal where the server is.
+
+    None for what is no such address, or names a user. Source: RFC 6454.
+    """
+    found = _ADDRESS.fullmatch(address)
+    if found is None:
+        return None
+    scheme, host, port = found[1].lower(), found[2].lower(), found[3] or ""
+    return f"{scheme}://{host}{'' if port == _DEFAULT_PORTS[scheme] else port}"
 
 
 def key(uri: str, revision: str | None) -> str:

@@ -20,10 +20,7 @@ _CHATTY = ("httpx", "httpx2", "huggingface_hub")
 
 def main(argv: Sequence[str]) -> int:
     """Fetch once; the exit status. What a person must know is the last line on standard error."""
-    parser = _parser()
-    options = parser.parse_args(argv)
-    if options.hold and options.tell is None:
-        parser.error("--hold says at the address of --tell that the model is there: give --tell [HOST]:PORT")
+    options = _options(argv)
     _configure_logs()
     # A process that is number 1 of its container is not ended by SIGTERM unless it says so; all is on the disk.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(_TERMINATED))
@@ -41,6 +38,7 @@ def main(argv: Sequence[str]) -> int:
         into=Path(options.into).absolute(),
         revision=options.revision,
         only_facts=options.only_facts,
+        same_origin=options.same_origin,
         limit=None if options.limit is None else Limit(options.limit, frozenset(options.in_use)),
         parallel=options.parallel,
         patience=Patience(options.attempts, options.first_delay_s, Floor(options.min_rate, options.min_rate_window_s)),
@@ -58,6 +56,14 @@ def main(argv: Sequence[str]) -> int:
         return EXIT_STATUS[type(error)]
     print(json.dumps({"folder": str(request.into), "revision": record.revision, "bytes": record.size_bytes}))
     return 0
+
+
+def _options(argv: Sequence[str]) -> argparse.Namespace:
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.hold and options.tell is None:
+        parser.error("--hold says at the address of --tell that the model is there: give --tell [HOST]:PORT")
+    return options
 
 
 def _tell(failure: DownloadFailure, error: Exception, options: argparse.Namespace) -> None:
@@ -92,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
         "--into", required=True, metavar="DIR", help="the model's folder; made by one rename at the end"
     )
     result.add_argument("--revision", help="commit, tag or branch on the hub")
-    result.add_argument("--only-facts", action="store_true", help="only what says how large the model is")
+    _add_restrictions(result)
     result.add_argument(
         "--limit",
         type=quantity.to_bytes,
@@ -115,6 +121,13 @@ def _parser() -> argparse.ArgumentParser:
     result.add_argument("--parallel", type=int, default=8, help="files at a time (default %(default)s)")
     _add_patience(result)
     return result
+
+
+def _add_restrictions(result: argparse.ArgumentParser) -> None:
+    result.add_argument("--only-facts", action="store_true", help="only what says how large the model is")
+    result.add_argument(
+        "--same-origin", action="store_true", help="of http:// and https://: follow no redirect to another address"
+    )
 
 
 def _add_patience(result: argparse.ArgumentParser) -> None:

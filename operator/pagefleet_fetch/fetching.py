@@ -39,7 +39,8 @@ def _free_bytes(folder: Path) -> int:
 class Request:
     """What is to be fetched where.
 
-    only_facts: only the files that say how large the model is.
+    only_facts: only the files that say how large the model is, of a bucket or web server by their names.
+    same_origin: of a web server nothing is read to which it redirects elsewhere.
     environment: credentials and endpoints, by the names that each source's own tools use.
     free_bytes: of the disk under a folder. board: where it is told how far the download is.
     """
@@ -48,6 +49,7 @@ class Request:
     into: Path
     revision: str | None = None
     only_facts: bool = False
+    same_origin: bool = False
     limit: Limit | None = None
     parallel: int = 8
     patience: Patience = field(default_factory=Patience)
@@ -90,12 +92,13 @@ def source_of(request: Request) -> Source:
     except ValueError as error:
         raise Unusable(str(error)) from error
     credentials.check(request.environment)
+    only = listing.FACTS if request.only_facts else None
     if uri.scheme == "hf":
         return Hub(uri.rest, request.revision, request.environment)
     if uri.scheme in {"s3", "gs", "az"}:
-        return Objects(request.uri, uri.scheme, uri.file, request.environment)
+        return Objects(request.uri, uri.scheme, uri.file, request.environment, only=only)
     if uri.scheme in {"http", "https"}:
-        return Pages(request.uri, uri.file, request.environment)
+        return Pages(request.uri, uri.file, request.environment, only=only, same_origin=request.same_origin)
     if uri.scheme == "file":
         return Local(Path(uri.rest))
     raise Unusable(f"{request.uri} is not downloaded: {uri.scheme}:// models are mounted or part of an image")

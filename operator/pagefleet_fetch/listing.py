@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
 
@@ -28,12 +28,16 @@ class Checksum(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """One file of a source, by its path in the model's folder."""
+    """One file of a source, by its path in the model's folder.
+
+    limit_bytes: what may come of it at most where its size is not told; None: anything.
+    """
 
     path: str
     size_bytes: int | None = None
     checksum: Checksum | None = None
     etag: str | None = None
+    limit_bytes: int | None = None
 
     @property
     def identity(self) -> str:
@@ -74,7 +78,8 @@ def facts(files: Iterable[RemoteFile], what: str) -> tuple[RemoteFile, ...]:
     if size > _FACTS_LIMIT_BYTES:
         names = ", ".join(file.path for file in found)
         raise Unusable(f"{what}: {names} have {size} bytes, and files that tell a model's size never have so many")
-    return found
+    limit = _FACTS_LIMIT_BYTES // len(FACTS)
+    return tuple(file if file.size_bytes is not None else replace(file, limit_bytes=limit) for file in found)
 
 
 def _weights(files: Sequence[RemoteFile], what: str) -> list[RemoteFile]:

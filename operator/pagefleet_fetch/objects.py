@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -26,10 +26,21 @@ _RETRY: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
 
 
 class Objects:
-    """One prefix of a bucket, or one object that a file's URI names. Credentials are read from the environment."""
+    """One prefix of a bucket, or one object that a file's URI names. Credentials are read from the environment.
 
-    def __init__(self, uri: str, scheme: str, file: str | None, environment: Mapping[str, str]) -> None:
-        self._uri, self._scheme, self._file = uri, scheme, file
+    only: names that are asked for one by one; None: all that is below the prefix, which may be millions.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        scheme: str,
+        file: str | None,
+        environment: Mapping[str, str],
+        *,
+        only: Collection[str] | None = None,
+    ) -> None:
+        self._uri, self._scheme, self._file, self._only = uri, scheme, file, only
         plain = any(environment.get(name, "").startswith("http://") for name in _ENDPOINTS)
         options: Any = {"timeout": "120 seconds", "connect_timeout": "10 seconds", "allow_http": plain}
         folder = uri.rstrip("/") if file is None else uri.rpartition("/")[0]
@@ -44,10 +55,18 @@ class Objects:
         with self._refusals():
             if self._file is not None:
                 return Listing((_remote(self._store.head(self._file)),))
-            files = [_remote(meta) for page in self._store.list() for meta in page if not meta["path"].endswith("/")]
+            files = [_remote(meta) for meta in self._found()]
         if not files:
             raise Missing(f"{self._uri} holds no object: check bucket and prefix")
         return Listing(tuple(files))
+
+    def _found(self) -> Iterator[Any]:
+        if self._only is None:
+            yield from (meta for page in self._store.list() for meta in page if not meta["path"].endswith("/"))
+            return
+        for name in sorted(self._only):
+            with contextlib.suppress(exceptions.NotFoundError, FileNotFoundError):
+                yield self._store.head(name)
 
     @contextlib.contextmanager
     def read(self, file: RemoteFile, offset: int) -> Iterator[Stream]:

@@ -1,7 +1,7 @@
 """Models of a plain web server: one file, or a folder as Hugging Face lays it out."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -28,26 +28,38 @@ _INDEX_LIMIT_BYTES = 64 << 20
 
 
 class Pages:
-    """A web server has no listing: the usual names are asked for, and the weights' index tells the rest."""
+    """A web server has no listing: the usual names are asked for, and the weights' index tells the rest.
 
-    def __init__(self, uri: str, file: str | None, environment: Mapping[str, str]) -> None:
-        self._uri, self._file = uri, file
+    only: the names that are asked for, and no others. same_origin: what a redirect names elsewhere is Denied.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        file: str | None,
+        environment: Mapping[str, str],
+        *,
+        only: Collection[str] | None = None,
+        same_origin: bool = False,
+    ) -> None:
+        self._uri, self._file, self._only = uri, file, only
         given = environment.get("HTTP_AUTHORIZATION")
         way_out = (
             "put the whole header, as 'Bearer …' or 'Basic …', into the key HTTP_AUTHORIZATION of the Secret that "
             "model.secretRef names"
         )
-        self._web = Web({"Authorization": given} if given else {}, way_out=way_out)
+        headers = {"Authorization": given} if given else {}
+        self._web = Web(headers, way_out=way_out, same_origin=same_origin)
 
     def listing(self) -> Listing:
         """The one file, or those of the usual names that are there."""
         if self._file is not None:
             return Listing((self._remote(self._file),))
-        names = [*_NAMES]
-        found = [file for name in (*names, SAFETENSORS_INDEX) if (file := self._if_there(name)) is not None]
+        names = (*_NAMES, SAFETENSORS_INDEX) if self._only is None else sorted(self._only)
+        found = [file for name in names if (file := self._if_there(name)) is not None]
         if not any(file.path == "config.json" for file in found):
             raise Missing(f"{self._uri} has no config.json: give a .gguf file or a model's folder")
-        if any(file.path == SAFETENSORS_INDEX for file in found):
+        if self._only is None and any(file.path == SAFETENSORS_INDEX for file in found):
             found += [self._remote(name) for name in self._indexed() if name != _WHOLE]
         return Listing(tuple(found))
 

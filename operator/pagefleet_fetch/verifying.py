@@ -27,9 +27,11 @@ class Digests:
 
     def check_room(self, what: str, chunk: bytes) -> None:
         """Raises Corrupt for bytes beyond the published size: a server that never ends would fill the disk."""
-        size = self._file.size_bytes
+        size, limit = self._file.size_bytes, self._file.limit_bytes
         if size is not None and self.size_bytes + len(chunk) > size:
             raise Corrupt(f"{what}: more bytes arrive than the {size} that are published")
+        if limit is not None and self.size_bytes + len(chunk) > limit:
+            raise Corrupt(f"{what}: more bytes arrive than the {limit} that such a file ever has")
 
     def add(self, chunk: bytes) -> None:
         """The next bytes."""

@@ -37,7 +37,13 @@ class Headers(Protocol):
 
 
 class Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to http and https alone; credentials go along only where the host stays the same."""
+    """Follows redirects to http and https alone; credentials go along only where the host stays the same.
+
+    same_origin: one that leads elsewhere is Denied.
+    """
+
+    def __init__(self, *, same_origin: bool = False) -> None:
+        self._same_origin = same_origin
 
     def redirect_request(
         self,
@@ -51,10 +57,14 @@ class Redirects(urllib.request.HTTPRedirectHandler):
         """The next request, or None to give up."""
         if urlsplit(newurl).scheme not in {"http", "https"}:
             return None
+        elsewhere = urlsplit(req.full_url)[:2] != urlsplit(newurl)[:2]
+        if elsewhere and self._same_origin:
+            to = "://".join(urlsplit(newurl)[:2])  # what follows may be signed
+            raise Denied(f"{req.full_url} leads to {to}, and no other address may be asked from here")
         following = super().redirect_request(req, fp, code, msg, headers, newurl)
         if following is not None:
             following.method = req.get_method()
-            if urlsplit(req.full_url)[:2] != urlsplit(newurl)[:2]:
+            if elsewhere:
                 following.remove_header("Authorization")
         return following
 
@@ -62,12 +72,12 @@ class Redirects(urllib.request.HTTPRedirectHandler):
 
 
 class Web:
-    """Requests to one kind of server. `way_out` says what to do about 401 and 403."""
+    """Requests to one kind of server. `way_out` says what to do about 401 and 403; `same_origin` as in `Redirects`."""
 
-    def __init__(self, headers: Mapping[str, str], *, way_out: str) -> None:
+    def __init__(self, headers: Mapping[str, str], *, way_out: str, same_origin: bool = False) -> None:
         self._headers, self._way_out = dict(headers), way_out
         self._opener = urllib.request.build_opener(
-            Redirects(), urllib.request.HTTPSHandler(context=ssl.create_default_context())
+            Redirects(same_origin=same_origin), urllib.request.HTTPSHandler(context=ssl.create_default_context())
         )
 
     def head(self, url: str) -> Mapping[str, str]:

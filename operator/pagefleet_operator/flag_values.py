@@ -4,7 +4,7 @@ import argparse
 import re
 from typing import NamedTuple
 
-from pagefleet_api import quantity
+from pagefleet_api import model_uri, quantity
 
 _SHARD = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 
@@ -39,6 +39,18 @@ def size(text: str) -> str:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return text
+
+
+def origins(text: str) -> frozenset[str]:
+    """Web servers' addresses without a path, between commas or spaces."""
+    return frozenset(map(_origin, words(text)))
+
+
+def _origin(text: str) -> str:
+    found = model_uri.origin(text)
+    if found is None or text.rstrip("/").count("/") != 2:
+        raise argparse.ArgumentTypeError(f"{text!r} is not http(s)://HOST[:PORT], as https://minio.storage:9000")
+    return found
 
 
 def words(text: str) -> list[str]:

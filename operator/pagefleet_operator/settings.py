@@ -71,6 +71,8 @@ class Settings:
     fetch_image: str = DEFAULT_FETCH_IMAGE
     read_model_secrets: bool = False
     """Whether the fit check may open gated models with the tokens that services name."""
+    model_origins: frozenset[str] = frozenset()
+    """What else than hub and public clouds it may ask for a model's config."""
     node_cache: NodeCacheFlags | None = None
     """Where nodes keep models; None: nowhere."""
     namespaces: tuple[str, ...] = ()
@@ -120,6 +122,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
         engine_image=options.engine_image,
         fetch_image=options.fetch_image,
         read_model_secrets=options.read_model_secrets,
+        model_origins=options.model_origins,
         node_cache=options.node_cache and NodeCacheFlags(options.node_cache, options.node_cache_limit, pull_secrets),
         namespaces=namespaces,
         listen=Address(host, port),
@@ -210,7 +213,15 @@ def _add_scope_flags(result: argparse.ArgumentParser, default: Callable[[str, st
         "--read-model-secrets",
         action=argparse.BooleanOptionalAction,
         default=default("READ_MODEL_SECRETS", "false") == "true",
-        help="read the Secret that model.secretRef names, to tell whether a gated model fits (default: do not)",
+        help="read the Secret that model.secretRef names, to tell whether its model fits (default: do not)",
+    )
+    result.add_argument(
+        "--model-origins",
+        metavar="URL,…",
+        type=flag_values.origins,
+        default=default("MODEL_ORIGINS", ""),
+        help="web servers and object stores that may be asked for config.json and index of users' models, to tell "
+        "whether they fit (default: the hub and the public clouds alone)",
     )
     result.add_argument(
         "--namespace",

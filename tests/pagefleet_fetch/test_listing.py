@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagefleet_fetch.errors import Unusable
+from pagefleet_fetch.errors import Corrupt, Unusable
 from pagefleet_fetch.listing import RemoteFile, facts, needed
+from pagefleet_fetch.verifying import Digests
 
 
 def chosen(*paths: str) -> list[str]:
@@ -56,6 +57,9 @@ def test_no_path_leaves_the_folder(parts: list[str]) -> None:
 
 
 def test_facts_that_are_too_large_to_be_any_are_refused() -> None:
+    (found,) = facts([RemoteFile("config.json")], "hf://org/name")
+    with pytest.raises(Corrupt, match="more bytes arrive than the 8388608 that such a file ever has"):
+        Digests(found).check_room(found.path, bytes((8 << 20) + 1))
     large = [RemoteFile("config.json", 1000), RemoteFile("model.safetensors.index.json", 1 << 30)]
     assert facts(large[:1], "hf://org/name") == tuple(large[:1])
     with pytest.raises(Unusable, match=r"hf://org/name: config\.json, .* never have so many"):

@@ -1,18 +1,24 @@
 """Models of an S3-compatible server on the loopback address."""
 
+import json
 import logging
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from moto.server import ThreadedMotoServer
 from obstore.store import S3Store
 
+from pagefleet_api import model_uri
 from pagefleet_fetch.download import Patience
 from pagefleet_fetch.errors import Denied, FetchError, Missing, Unavailable
 from pagefleet_fetch.fetching import Request, fetch, source_of
 from pagefleet_fetch.folder import Folder
+from pagefleet_operator.models.access import Access
+from pagefleet_operator.models.model_files import ModelKey, read_files
+from tests.pagefleet_api.sizing import configs
 from tests.pagefleet_fetch.models import MODEL, REPOSITORY, SHARDS, contents
 
 SHARD = next(iter(SHARDS))
@@ -127,6 +133,29 @@ def test_a_wrong_key_is_denied_with_the_names_of_the_keys(environment: dict[str,
             fetch(request(tmp_path / "name", environment))
     finally:
         need_keys(b"inf")
+
+
+def test_what_tells_the_size_is_asked_for_by_name_as_a_prefix_may_have_millions_of_objects(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    source = source_of(replace(request(tmp_path / "name", environment), only_facts=True))
+    assert [file.path for file in source.listing().files] == ["config.json", "model.safetensors.index.json"]
+    nothing = replace(request(tmp_path / "name", environment, "s3://models/nobody"), only_facts=True)
+    with pytest.raises(Missing, match=r"s3://models/nobody holds no object"):
+        source_of(nothing).listing()
+
+
+async def test_the_operator_opens_a_bucket_with_the_keys_of_a_secret_and_with_no_identity_of_its_own(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket(server, "sized").put("config.json", json.dumps(configs.LLAMA_8B).encode())
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::1:role/operator")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/none")
+    secret = {**CREDENTIALS, "AWS_ENDPOINT_URL": server}
+    model = model_uri.parse("s3://models/sized")
+    facts = await read_files(ModelKey(str(model)), Access(frozenset({server})).environment(model, secret))
+    assert facts.stored(2).total_bytes == 16_060_522_496
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from pagefleet_fetch.download import Patience
-from pagefleet_fetch.errors import Corrupt, Missing, Unavailable, Unusable
+from pagefleet_fetch.errors import Corrupt, Denied, Missing, Unavailable, Unusable
 from pagefleet_fetch.fetching import Request, fetch
+from pagefleet_fetch.listing import FACTS
 from pagefleet_fetch.web import refusal
 from tests.pagefleet_fetch.models import MODEL, REPOSITORY, contents, safetensors
 from tests.pagefleet_fetch.servers import Fault, Served, serving
@@ -27,6 +28,27 @@ def test_one_weights_file_needs_no_index(tmp_path: Path) -> None:
     with serving(Served(whole)) as served:
         fetch(Request(uri=f"{served.address}/", into=tmp_path / "name", patience=QUICK))
     assert contents(tmp_path / "name") == whole
+
+
+def test_what_tells_the_size_alone_is_asked_for_where_no_more_is_wanted(tmp_path: Path) -> None:
+    with serving(Served(dict(REPOSITORY))) as served:
+        fetch(Request(uri=f"{served.address}/", into=tmp_path / "name", only_facts=True, patience=QUICK))
+        asked = {path.removeprefix("/") for _, path, _ in served.asked}
+    assert asked == FACTS
+    assert contents(tmp_path / "name").keys() == {"config.json", "model.safetensors.index.json"}
+
+
+def test_whoever_may_ask_one_address_follows_no_redirect_to_another(tmp_path: Path) -> None:
+    faults = {"config.json": [Fault(status=302, headers={"Location": "http://127.0.0.1:1/x?signature=s"})]}
+    with serving(Served({**MODEL, "copy": MODEL["config.json"]}, faults=faults)) as served:
+        request = Request(
+            uri=f"{served.address}/", into=tmp_path / "name", only_facts=True, same_origin=True, patience=Patience(1, 0)
+        )
+        with pytest.raises(Denied, match=r"config\.json leads to http://127\.0\.0\.1:1, and no other address"):
+            fetch(request)
+        faults["config.json"] = [Fault(status=302, headers={"Location": f"{served.address}/copy"})]
+        fetch(request)
+    assert contents(tmp_path / "name")["config.json"] == MODEL["config.json"]
 
 
 def test_a_header_that_makes_no_sense_is_asked_for_anew_where_no_checksum_tells_who_broke_it(tmp_path: Path) -> None:

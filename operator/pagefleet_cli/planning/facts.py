@@ -48,7 +48,7 @@ def of_service(
         )
     raise FactsMissing(
         f"{name}: spec.model.uri is {uri}, and there is no {CONFIG_FILE} of it on this machine; "
-        f"give --config PATH, and --index PATH of its {INDEX_FILE} if it has one, or --fetch for a model on a hub"
+        f"give --config PATH, and --index PATH of its {INDEX_FILE} if it has one, or --fetch for one that is downloaded"
     )
 
 

@@ -1,6 +1,6 @@
 """Finds out what the fit check needs before a pod runs: a model's config.json and index, the types of GPU on nodes.
 
-The files are read once a model, a few models at a time. A hub that does not answer is left alone for a while, so that
+The files are read once a model, a few models at a time. Whoever does not answer is left alone for a while, so that
 nobody waits in a row for it to time out.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from pagefleet_api import model_uri
+from pagefleet_api.model_uri import parse
 from pagefleet_api.service import CapacityPolicy, InferenceService
 from pagefleet_api.sizing.facts import CONFIG_FILE, ModelFacts
 from pagefleet_operator.apiserver.cache import ServiceKey
@@ -21,27 +21,20 @@ from pagefleet_operator.apiserver.inquiry import Lister
 from pagefleet_operator.capacity import on_cpu
 from pagefleet_operator.facts.knowledge import GpuNodes, Knowledge, gpu_nodes
 from pagefleet_operator.kinds import NODE, SECRET, Kind
+from pagefleet_operator.models.access import Access, SecretUnusable, asked
 from pagefleet_operator.models.model_files import FilesUnread, ModelKey, read_files
 from pagefleet_operator.remembered import Remembered
 
 log = logging.getLogger(__name__)
 
-_READ_HERE = ("hf",)
-"""Schemes whose addresses no user can choose, and that are read without credentials: a user's http:// may name any host
-that the operator reaches, and a bucket would be opened with the operator's own cloud identity. Of those a model that is
-one file, as .gguf, is not read: it has its weights and its sizes in one."""
-_UNOPENED = (
-    "the operator may not read the Secret of model.secretRef (the chart's readModelSecrets lets it); known once a pod "
-    "is ready"
-)
-_TOKEN, _ENDPOINT = "HF_TOKEN", "HF_ENDPOINT"
+_NO_MORE = Access()
 _NODES_FRESH_S = 60.0
 _AT_A_TIME = 4
 """Each is a process of some 50 MB beside the operator."""
 _FAILED_FIRST_S, _FAILED_CAP_S = 10.0, 1800.0
 _REST_FIRST_S, _REST_CAP_S, _REST_ASKED_CAP_S = 5.0, 60.0, 600.0
 _BUSY_LIMIT_S = 60.0
-"""So long a model is asked for again while the hub is only busy; then its pods need not wait for the check."""
+"""So long a model is asked for again while its source is only busy; then its pods need not wait for the check."""
 _DOUBLINGS = 10
 _REMEMBERED = 1000
 
@@ -66,7 +59,7 @@ class _Tried:
 
 
 class _Rest(NamedTuple):
-    """The hub, which all models that are read here come from, is left alone until `until_s`."""
+    """The hub, one bucket or one web server is left alone until `until_s`."""
 
     until_s: float = 0.0
     failures: int = 0
@@ -87,7 +80,7 @@ class _Rest(NamedTuple):
 
 
 class Fitting:
-    """Finds `Knowledge`. `everywhere`: this operator may look at nodes. `secrets`: it may read Secrets.
+    """Finds `Knowledge`. `everywhere`: this operator may look at nodes. `access`: what it reads itself.
 
     `changed`: more is known of a service now.
     """
@@ -98,16 +91,16 @@ class Fitting:
         changed: Callable[[ServiceKey], None],
         *,
         everywhere: bool,
-        secrets: bool = False,
+        access: Access = _NO_MORE,
         reader: Reader | None = None,
     ) -> None:
-        self._asker, self._changed, self._everywhere, self._secrets = asker, changed, everywhere, secrets
+        self._asker, self._changed, self._everywhere, self._access = asker, changed, everywhere, access
         self._reader = reader or read_files
         self._tried: dict[ModelKey, _Tried] = Remembered(_REMEMBERED)
         self._reading: dict[ModelKey, set[ServiceKey]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._at_a_time = asyncio.Semaphore(_AT_A_TIME)
-        self._rest = _Rest()
+        self._rests: dict[str, _Rest] = Remembered(_REMEMBERED)
         self._nodes: dict[str, tuple[tuple[GpuNodes, ...] | None, float]] = {}
 
     async def about(self, service: InferenceService) -> Knowledge:
@@ -115,11 +108,9 @@ class Fitting:
         spec = service.spec
         if spec.capacity_policy is CapacityPolicy.IGNORE:
             return Knowledge()
-        if not _is_read_here(model_uri.parse(spec.model.uri)):
-            return Knowledge(unknown=f"{spec.model.uri} is read by the pod alone; known once one is ready")
+        if (refusal := self._access.refusal(spec.model)) is not None:
+            return Knowledge(unknown=refusal)
         secret = spec.model.secret_ref
-        if secret is not None and not self._secrets:
-            return Knowledge(unknown=_UNOPENED)
         opened_by = None if secret is None else (service.namespace, secret.name)
         model = ModelKey(spec.model.uri, spec.model.revision, opened_by)
         tried = self._about_model(model, ServiceKey(service.namespace, service.name))
@@ -149,38 +140,46 @@ class Fitting:
             self._changed(key)
 
     async def _turns(self, model: ModelKey, failures: int) -> _Tried:
-        """Tries, until something else comes of it than a hub that is busy, or it was so for too long."""
-        give_up_s = time.monotonic() + _BUSY_LIMIT_S
-        words = f"{model.uri} is not asked for yet: the hub is busy"
+        """Tries, until something else comes of it than a source that is busy, or it was so for too long."""
+        give_up_s, source = time.monotonic() + _BUSY_LIMIT_S, asked(parse(model.uri))
+        words = f"{model.uri} is not asked for yet: {source} is busy"
         while True:
             async with self._at_a_time:
-                if time.monotonic() >= self._rest.until_s:
+                if time.monotonic() >= self._rest(source).until_s:
                     try:
                         return await self._try(model, failures)
                     except FilesUnread as busy:
                         words = str(busy)
-            if self._rest.until_s > give_up_s:
-                return _failed(words, failures, least_s=self._rest.until_s)
-            await asyncio.sleep(max(self._rest.until_s - time.monotonic(), 0.0))
+            until_s = self._rest(source).until_s
+            if until_s > give_up_s:
+                return _failed(words, failures, least_s=until_s)
+            await asyncio.sleep(max(until_s - time.monotonic(), 0.0))
+
+    def _rest(self, source: str) -> _Rest:
+        return self._rests.get(source, _Rest())
+
+    def _answered(self, model: ModelKey, error: FilesUnread | None) -> None:
+        source = asked(parse(model.uri))
+        self._rests[source] = self._rest(source).after(error, time.monotonic())
 
     async def _try(self, model: ModelKey, failures: int) -> _Tried:
-        """Raises FilesUnread when the hub is busy."""
+        """Raises FilesUnread when its source is busy."""
         try:
             facts = await self._reader(model, await self._credentials(model))
         except FilesUnread as error:
             log.warning("model_files_unread", extra={"model": model.uri, "error": str(error)})
-            self._rest = self._rest.after(error, time.monotonic())
+            self._answered(model, error)
             if error.busy:
                 raise
             return _failed(str(error), failures)
         except Exception as error:  # else nobody would ever be told, and what waits for it would wait for ever
             log.exception("model_files_crashed", extra={"model": model.uri})
             return _failed(f"{model.uri}: its files cannot be read: {error!r}", failures)
-        self._rest = self._rest.after(None, time.monotonic())
+        self._answered(model, None)
         return _Tried(facts, "", 0, 0.0)
 
     async def _credentials(self, model: ModelKey) -> dict[str, str]:
-        """The hub's token, and nothing else that the Secret has: an endpoint in it would be the user's choice."""
+        """What of its Secret opens it, and nothing else that the Secret has."""
         if model.secret is None:
             return {}
         namespace, name = model.secret
@@ -189,11 +188,11 @@ class Fitting:
         except ApiError as error:
             raise FilesUnread(f"model.secretRef {name}: {error}") from error
         data = (found or {}).get("data") or {}
-        if _TOKEN not in data or _ENDPOINT in data:
-            raise FilesUnread(
-                f"model.secretRef {name}: a Secret with {_TOKEN} and without {_ENDPOINT} is read here alone"
-            )
-        return {_TOKEN: base64.b64decode(data[_TOKEN]).decode(errors="replace").strip()}
+        values = {key: base64.b64decode(value).decode(errors="replace") for key, value in data.items()}
+        try:
+            return self._access.environment(parse(model.uri), values)
+        except SecretUnusable as error:
+            raise FilesUnread(f"model.secretRef {name}: {error}") from None
 
     async def _gpus(self, resource: str) -> tuple[GpuNodes, ...] | None:
         """Types on the nodes, as of the latest minute; None where they cannot be told."""
@@ -216,7 +215,3 @@ def _failed(words: str, failures: int, least_s: float = 0.0) -> _Tried:
     """Once more than `failures` times; tried again later each time, and not before `least_s`."""
     again_s = time.monotonic() + min(_FAILED_FIRST_S * 2.0**failures, _FAILED_CAP_S)
     return _Tried(None, words, min(failures + 1, _DOUBLINGS), max(again_s, least_s))
-
-
-def _is_read_here(uri: model_uri.ModelUri) -> bool:
-    return uri.scheme in _READ_HERE and uri.file is None

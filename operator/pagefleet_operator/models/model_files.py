@@ -18,6 +18,8 @@ from pagefleet_api.sizing.facts import CONFIG_FILE, INDEX_FILE, ModelFacts
 from pagefleet_api.sizing.fields import ConfigUnusable
 
 _READ_LIMIT_S = 60.0
+_IDENTITIES = ("AWS_", "AZURE_", "GOOGLE_", "IDENTITY_", "MSI_", "HTTP_AUTHORIZATION")
+"""Variables by which a cloud gives this pod an identity: a user's bucket must not be opened with it."""
 
 
 class FilesUnread(Exception):
@@ -53,11 +55,14 @@ async def read_files(model: ModelKey, credentials: Mapping[str, str]) -> ModelFa
 
 
 async def _fetch(model: ModelKey, into: Path, credentials: Mapping[str, str]) -> None:
-    """Credentials reach the fetcher by its environment alone. When to try again is ours to decide, so it tries once."""
+    """Credentials reach the fetcher by its environment alone. When to try again is ours to decide, so it tries once.
+
+    No redirect is followed elsewhere: only the first address was looked at.
+    """
     revision = [] if model.revision is None else ["--revision", model.revision]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "pagefleet_fetch", model.uri, "--only-facts", "--attempts=1", f"--into={into}", *revision,
-        env={**os.environ, **credentials}, stdin=asyncio.subprocess.DEVNULL,
+        sys.executable, "-m", "pagefleet_fetch", model.uri, "--only-facts", "--same-origin", "--attempts=1",
+        f"--into={into}", *revision, env={**_own_environment(), **credentials}, stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:
@@ -75,6 +80,10 @@ async def _fetch(model: ModelKey, into: Path, credentials: Mapping[str, str]) ->
         if told is None:
             raise FilesUnread(f"{model.uri}: the fetcher ended with status {process.returncode}")
         raise FilesUnread(told.error, busy=told.busy, after_s=told.after_seconds)
+
+
+def _own_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(_IDENTITIES)}
 
 
 def _json(path: Path) -> dict[str, Any]:

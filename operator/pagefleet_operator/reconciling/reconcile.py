@@ -18,6 +18,7 @@ from pagefleet_operator.capacity import Judgement
 from pagefleet_operator.engines.scraper import Scraper
 from pagefleet_operator.facts.observed import Body, Now, Observed
 from pagefleet_operator.metrics import Metrics, Operator
+from pagefleet_operator.models.access import Access
 from pagefleet_operator.models.downloads import Downloads
 from pagefleet_operator.models.fitting import Fitting
 from pagefleet_operator.models.image_nodes import ImageNodes
@@ -86,8 +87,8 @@ class Reconciler:
         self._supplying = Supplying(cluster, cache)
         self._reporter = Reporter(cluster, cache, self._executor)
         self._images = Images(settings.engine_image, settings.fetch_image)
-        everywhere, secrets = not settings.namespaces, settings.read_model_secrets
-        fitting = Fitting(cluster, lambda key: look_again(key, 0), everywhere=everywhere, secrets=secrets)
+        everywhere, access = not settings.namespaces, Access(settings.model_origins, settings.read_model_secrets)
+        fitting = Fitting(cluster, lambda key: look_again(key, 0), everywhere=everywhere, access=access)
         images = ImageNodes(cluster, everywhere=everywhere)
         self._observer = Observer(cache, scraper, Inquiry(cluster, everywhere=everywhere), fitting, images)
         self._kept: dict[ServiceKey, Recollection] = {}

@@ -17,6 +17,7 @@ from pagefleet_operator.apiserver.cache import ServiceKey
 from pagefleet_operator.facts.knowledge import Knowledge
 from pagefleet_operator.kinds import Kind
 from pagefleet_operator.models import fitting, model_files
+from pagefleet_operator.models.access import Access
 from pagefleet_operator.models.fitting import Fitting
 from pagefleet_operator.models.model_files import FilesUnread, ModelKey, read_files
 from tests.pagefleet_api.sizing import configs
@@ -40,10 +41,12 @@ class World:
         self.lists = 0
         self.told: list[ServiceKey] = []
         self.fails: str | None = None
+        self.busy = False
         self.listing_fails = False
         self.given: list[Mapping[str, str]] = []
         self.secret: dict[str, str] | None = None
-        self.fitting = Fitting(self, self.told.append, everywhere=everywhere, secrets=secrets, reader=self.read_files)
+        access = Access(frozenset({"https://models.example.com"}), secrets)
+        self.fitting = Fitting(self, self.told.append, everywhere=everywhere, access=access, reader=self.read_files)
 
     async def read(self, kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
         assert (kind.name, namespace, name) == ("Secret", "team", "hub")
@@ -55,10 +58,9 @@ class World:
 
     async def read_files(self, model: ModelKey, credentials: Mapping[str, str]) -> ModelFacts:
         self.given.append(credentials)
-        assert model.revision == "main"
         self.reads.append(model.uri)
         if self.fails is not None:
-            raise FilesUnread(self.fails)
+            raise FilesUnread(self.fails, busy=self.busy)
         return FACTS
 
     async def items(self, kind: Kind, namespace: str | None, *, fields: str = "") -> list[dict[str, Any]]:
@@ -211,11 +213,37 @@ async def test_nobody_is_asked_when_nobody_wants_to_know(spec: dict[str, Any]) -
     assert (world.reads, world.lists) == ([], 0)
 
 
-@pytest.mark.parametrize("uri", ["pkg://m", "file:///m", "s3://bucket/m", "http://169.254.169.254/m", "pvc://claim"])
-async def test_what_a_user_could_point_anywhere_is_left_to_the_pod(uri: str) -> None:
+@pytest.mark.parametrize("uri", ["pkg://m", "file:///m", "pvc://claim"])
+async def test_what_only_pods_have_is_left_to_the_pod(uri: str) -> None:
     world = World()
     found = await world.knows(service(model={"uri": uri}))
     assert (world.reads, found.unknown) == ([], f"{uri} is read by the pod alone; known once one is ready")
+
+
+@pytest.mark.parametrize("uri", ["s3://bucket/m", "http://169.254.169.254/m", "https://models.example.com:8443/m"])
+async def test_what_a_user_could_point_anywhere_is_not_asked_and_no_bucket_is_opened_by_ours(uri: str) -> None:
+    world = World()
+    found = await world.knows(service(model={"uri": uri}))
+    assert (world.reads, found.reading, "pagefleet plan --fetch" in found.unknown) == ([], False, True)
+
+
+async def test_an_address_that_the_administrator_lists_is_read() -> None:
+    world = World()
+    model = {"uri": "https://models.example.com/llama/"}
+    assert (await world.knows(service(model=model, engine={"device": "cuda"}))).facts == FACTS
+    assert (world.reads, world.given) == ([model["uri"]], [{}])
+
+
+async def test_a_bucket_is_opened_with_its_keys_and_a_busy_one_keeps_nobody_from_the_others() -> None:
+    world = World(secrets=True)
+    world.secret = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_ROLE_ARN": "c"}
+    world.fails = "HTTP 503"
+    world.busy = True
+    bucket = {"secretRef": {"name": "hub"}}
+    assert (await world.knows(service(model={"uri": "s3://one/m", **bucket}))).reading
+    world.fails = None
+    assert (await world.knows(service(model={"uri": "s3://two/m", **bucket}))).facts == FACTS
+    assert world.given == [{"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}] * 2
 
 
 async def test_a_model_that_is_one_file_is_left_to_the_pod() -> None:
@@ -259,7 +287,7 @@ async def test_a_gated_model_is_opened_with_the_token_alone() -> None:
     [
         (None, False, "a Secret with HF_TOKEN"),
         ({"token": "x"}, False, "a Secret with HF_TOKEN"),
-        ({"HF_TOKEN": "x", "HF_ENDPOINT": "http://inside"}, False, "without HF_ENDPOINT"),
+        ({"HF_TOKEN": "x", "HF_ENDPOINT": "http://inside"}, False, "HF_ENDPOINT is an address"),
         ({"HF_TOKEN": "x"}, True, "secrets is forbidden"),
     ],
 )

@@ -50,6 +50,17 @@ def test_a_wrong_address_ends_with_status_2_and_names_the_flag(text: str, capsys
     assert "--listen" in capsys.readouterr().err
 
 
+def test_origins_are_a_list_of_addresses_without_paths(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = settings.parse(["--model-origins", "https://Minio.storage:443/,http://10.0.0.1:80 http://[::1]:9"], {})
+    assert listed.model_origins == {"https://minio.storage", "http://10.0.0.1", "http://[::1]:9"}
+    assert settings.parse([], {"PAGEFLEET_MODEL_ORIGINS": "http://a"}).model_origins == {"http://a"}
+    assert settings.parse([], {}).model_origins == set()
+    for wrong in ("minio:9000", "s3://bucket", "http://a/models", "http://user@a"):
+        with pytest.raises(SystemExit):
+            settings.parse(["--model-origins", wrong], {})
+        assert f"--model-origins: {wrong!r} is not http(s)://HOST[:PORT]" in capsys.readouterr().err
+
+
 def test_a_shard_has_a_lease_of_its_own_unless_one_is_named() -> None:
     assert settings.parse([], {}).lease_name == "pagefleet-operator"
     blue = settings.parse(["--lease-namespace", "system"], {"PAGEFLEET_SHARD": "blue"})
