@@ -65,6 +65,8 @@ COPY_CONTAINER = "copy-model"
 """The container of a model's image that copies the model out of it, in an engine's pod."""
 COPIER_CONTAINER = "place-copier"
 """The one before it, of an image of ours, which brings the program for that."""
+OWN_INIT_CONTAINERS = (FETCH_CONTAINER, COPY_CONTAINER, COPIER_CONTAINER)
+"""Names that no other container of a pod may have."""
 PORT_NAME = "http"
 SERVICE_PORT = 80
 ENGINE_PORT = 8000

@@ -5,7 +5,7 @@ schema would be the whole of a pod's.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -82,6 +82,10 @@ _PROBE_TIMES = frozenset(
 _OWN_LABELS = frozenset({labels.MANAGED_BY, labels.NAME, labels.INSTANCE, "pod-template-hash"})
 _OWN_PREFIX = f"{labels.GROUP}/"
 _NEVER_REPLACED = ("containers", "initContainers", "volumes")
+_OWN_CONTAINERS: Mapping[str, tuple[str, ...]] = {
+    "initContainers": (labels.CONTAINER, *labels.OWN_INIT_CONTAINERS),
+    "containers": labels.OWN_INIT_CONTAINERS,
+}
 _NEVER_REPLACED_IN_ENGINE = ("env", "volumeMounts")
 
 
@@ -212,12 +216,17 @@ def _spec(spec: Overlay) -> Iterator[str]:
         for index, item in enumerate(spec.get(name) or ()):
             yield from _security(item.get("securityContext"), f"spec.{name}[{index}].securityContext")
         yield from _twice(spec.get(name) or (), f"spec.{name}")
-    for index, item in enumerate(spec.get("initContainers") or ()):
-        if item.get("name") == labels.CONTAINER:
-            yield f"spec.initContainers[{index}].name {labels.CONTAINER} is the operator's own; choose another name"
+        yield from _ours(spec.get(name) or (), f"spec.{name}", _OWN_CONTAINERS[name])
     for index, item in enumerate(spec.get("containers") or ()):
         if item.get("name") == labels.CONTAINER:
             yield from _engine(item, f"spec.containers[{index}]")
+
+
+def _ours(containers: Iterable[Overlay], path: str, names: Container[str]) -> Iterator[str]:
+    """Names of containers that the operator itself makes, in some pods or all, and that nobody else changes."""
+    for index, item in enumerate(containers):
+        if item.get("name") in names:
+            yield f"{path}[{index}].name {item['name']} is the operator's own; choose another name"
 
 
 def _twice(containers: Iterable[Overlay], path: str) -> Iterator[str]:

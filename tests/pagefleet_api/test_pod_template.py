@@ -101,6 +101,12 @@ def test_what_does_not_touch_the_operators_own_is_kept_as_it_is(template: Any) -
         (_spec(containers={}), "spec.containers must be a list"),
         (_spec(containers=[{"name": "a"}, {"name": "a"}]), "spec.containers[1].name a is taken by another container"),
         (_spec(initContainers=[{"name": "a"}, {"name": "a"}]), "spec.initContainers[1].name a is taken by another"),
+        (
+            _spec(initContainers=[{"name": "warm-up"}, {"name": "copy-model", "image": "i"}]),
+            "spec.initContainers[1].name copy-model is the operator's own; choose another name",
+        ),
+        (_spec(initContainers=[{"name": "place-copier", "$patch": "delete"}]), "place-copier is the operator's own"),
+        (_spec(containers=[{"name": "fetch-model"}]), "spec.containers[0].name fetch-model is the operator's own"),
         (_spec(initContainers=[{"name": "engine"}]), "spec.initContainers[0].name engine is the operator's own"),
         ({"metadata": {"annotations": {"x": "y" * 196_608}}}, "bytes as JSON, and 196608 are the most"),
         (_spec(volumes=["tmp"]), "spec.volumes[0] must be an object"),
