@@ -1,5 +1,6 @@
 """Finds out whether pods can mount a model's image: on every node that they may go to."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ from pagefleet_operator.plan.node_placing import may_hold
 log = logging.getLogger(__name__)
 
 _FRESH_S = 60.0
+_LOOK_LIMIT_S = 15.0
+"""Of one look, beyond which the API server counts as busy: passes over all services with such models wait for it."""
 
 
 class ImageNodes:
@@ -25,6 +28,7 @@ class ImageNodes:
         self._lister, self._everywhere = lister, everywhere
         self._nodes: Sequence[Body] = ()
         self._until_s = 0.0
+        self._look: asyncio.Task[Sequence[Body] | None] | None = None
 
     async def mount(self, service: InferenceService, live: Body | None) -> bool | None:
         """Whether all of them can, as of the latest minute; False where none is there yet, or they cannot be seen.
@@ -34,20 +38,30 @@ class ImageNodes:
         """
         if not service.spec.model.in_image or not self._everywhere or render.made_of(service, live):
             return False
-        try:
-            seen = await self._seen()
-        except Unavailable as error:
-            log.warning("nodes_unknown", extra={"error": str(error)})
+        seen = await self._seen()
+        if seen is None:
             return None
         able = [mounts_images(node) for node in seen if may_hold(node, service)]
         return bool(able) and all(able)
 
-    async def _seen(self) -> Sequence[Body]:
-        if time.monotonic() >= self._until_s:
-            try:
+    async def _seen(self) -> Sequence[Body] | None:
+        """Passes that want to know at the same time share one look; it goes on when one of them is given up."""
+        if time.monotonic() < self._until_s:
+            return self._nodes
+        if self._look is None or self._look.done():
+            self._look = asyncio.create_task(self._asked())
+        return await asyncio.shield(self._look)
+
+    async def _asked(self) -> Sequence[Body] | None:
+        """The nodes; None where the API server is too busy."""
+        try:
+            async with asyncio.timeout(_LOOK_LIMIT_S):
                 self._nodes = await self._lister.items(NODE, None)
-            except Refused as error:
-                log.warning("nodes_refused", extra={"error": str(error)})
-                self._nodes = ()
-            self._until_s = time.monotonic() + _FRESH_S
+        except Refused as error:
+            log.warning("nodes_refused", extra={"error": str(error)})
+            self._nodes = ()
+        except (Unavailable, TimeoutError) as error:
+            log.warning("nodes_unknown", extra={"error": str(error) or f"no answer within {_LOOK_LIMIT_S:.0f} s"})
+            return None
+        self._until_s = time.monotonic() + _FRESH_S
         return self._nodes

@@ -1,5 +1,6 @@
 """How pods come to a model in an image: by a volume where every node can mount it, else by a copy; and it stays so."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -106,6 +107,34 @@ async def test_a_busy_api_server_decides_nothing() -> None:
     assert await images.mount(service, None) is None
     nodes.busy = False
     assert await images.mount(service, None)
+
+
+async def test_passes_at_the_same_time_share_one_look_and_a_silent_api_server_keeps_none_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Nodes:
+        looks = 0
+
+        def __init__(self) -> None:
+            self.answers = asyncio.Event()
+
+        async def items(self, *_: Any, **__: Any) -> list[dict[str, Any]]:
+            self.looks += 1
+            await self.answers.wait()
+            return [_node("a")]
+
+    meta = {"name": "s", "namespace": "n", "uid": "u"}
+    service = InferenceService.parse({"metadata": meta, "spec": {"model": _MODEL, "engine": ENGINE}})
+    nodes = Nodes()
+    images = ImageNodes(nodes, everywhere=True)
+    passes = [asyncio.create_task(images.mount(service, None)) for _ in range(3)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    passes[0].cancel()
+    nodes.answers.set()
+    assert (await asyncio.gather(*passes[1:]), nodes.looks) == ([True, True], 1)
+    monkeypatch.setattr(image_nodes, "_LOOK_LIMIT_S", 0.001)
+    assert await ImageNodes(Nodes(), everywhere=True).mount(service, None) is None
 
 
 async def test_pods_that_serve_are_looked_after_while_the_nodes_of_an_edit_are_not_told(
