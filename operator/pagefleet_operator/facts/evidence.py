@@ -38,8 +38,6 @@ class Room:
     """Of every node that has the resource at all."""
     allocatable: int = 0
     """Free or not, on all of these nodes."""
-    largest: int = 0
-    """Free or not, on the node that has most."""
 
     @property
     def total_free(self) -> int:
@@ -62,13 +60,23 @@ class Room:
             resource=resource,
             free_by_node={node: max(has - taken.get(node, 0), 0) for node, has in allocatable.items()},
             allocatable=sum(allocatable.values()),
-            largest=max(allocatable.values(), default=0),
         )
 
 
 def allocatable_on(nodes: Iterable[Body], resource: str) -> dict[str, int]:
     """How much of a resource each node that takes pods has for them; nodes without any are left out."""
     return {node["metadata"]["name"]: has for node in nodes if (has := _takes(node, resource)) > 0}
+
+
+def takes_pods(node: Body) -> bool:
+    """Whether a node takes pods now; taints that somebody set on purpose are not looked at."""
+    spec, status = node.get("spec") or {}, node.get("status") or {}
+    away = any(
+        taint.get("effect") in _NO_MORE_PODS and str(taint.get("key")).startswith(_STATE_OF_NODE)
+        for taint in spec.get("taints") or ()
+    )
+    ready = (condition_of(status, "Ready") or {}).get("status") == "True"
+    return ready and not away and not spec.get("unschedulable")
 
 
 def taken_by(pods: Iterable[Body], resource: str) -> int:
@@ -194,12 +202,6 @@ def _raise_to(peak: dict[str, int], amounts: Mapping[str, int]) -> None:
 
 def _takes(node: Body, resource: str) -> int:
     """How much of the resource the node has for pods; 0 when it takes none now."""
-    spec, status = node.get("spec") or {}, node.get("status") or {}
-    away = any(
-        taint.get("effect") in _NO_MORE_PODS and str(taint.get("key")).startswith(_STATE_OF_NODE)
-        for taint in spec.get("taints") or ()
-    )
-    ready = (condition_of(status, "Ready") or {}).get("status") == "True"
-    if away or spec.get("unschedulable") or not ready:
+    if not takes_pods(node):
         return 0
-    return quantity.to_bytes(str((status.get("allocatable") or {}).get(resource, "0")))
+    return quantity.to_bytes(str(((node.get("status") or {}).get("allocatable") or {}).get(resource, "0")))

@@ -24,7 +24,8 @@ class Knowledge:
     """`facts` is None while the model's files are being read (`reading`), and where they cannot be: then `unknown`
     says why. `gpus` is None where no node tells the type of its GPUs, or the operator may not look. `mounts_image`:
     every node that the pods may go to can mount the model's image, where that is to be decided; None while the API
-    server is too busy to tell.
+    server is too busy to tell. `placeable`: some node could take the pods, however full it is, where pods of another
+    kind are to make room for them; None where that is not to be decided or cannot be told.
     """
 
     facts: ModelFacts | None = None
@@ -32,6 +33,7 @@ class Knowledge:
     reading: bool = False
     gpus: tuple[GpuNodes, ...] | None = None
     mounts_image: bool | None = False
+    placeable: bool | None = None
 
 
 def gpu_nodes(nodes: Iterable[Body], resource: str) -> tuple[GpuNodes, ...] | None:

@@ -1,4 +1,4 @@
-"""Finds out whether pods can mount a model's image: on every node that they may go to."""
+"""Finds out from the nodes whether pods can mount a model's image, and whether any node could take them at all."""
 
 import asyncio
 import logging
@@ -9,6 +9,7 @@ from pagefleet_api.service import InferenceService
 from pagefleet_operator import render
 from pagefleet_operator.apiserver.api_errors import Refused, Unavailable
 from pagefleet_operator.apiserver.inquiry import Lister
+from pagefleet_operator.facts.evidence import takes_pods
 from pagefleet_operator.facts.image_volumes import mounts_images
 from pagefleet_operator.facts.observed import Body
 from pagefleet_operator.kinds import NODE
@@ -43,6 +44,14 @@ class ImageNodes:
             return None
         able = [mounts_images(node) for node in seen if may_hold(node, service)]
         return bool(able) and all(able)
+
+    async def hold(self, service: InferenceService) -> bool | None:
+        """Whether some node could take the service's pods, as of the latest minute; None where that cannot be told.
+
+        How full nodes are does not matter.
+        """
+        seen = await self._seen() if self._everywhere else None
+        return any(takes_pods(node) and may_hold(node, service) for node in seen) if seen else None
 
     async def _seen(self) -> Sequence[Body] | None:
         """Passes that want to know at the same time share one look; it goes on when one of them is given up."""

@@ -29,13 +29,17 @@ def hand_over(
     """The next step, from so many replicas `before` and `after`.
 
     None of those before goes for one that has found no place, but for what `rolling` gives up. Where that is ours to
-    choose (`maxUnavailable: Auto`) it is the room of one replica after the other, once that helps.
+    choose (`maxUnavailable: Auto`) it is the room of one replica after the other, once that helps. It helps nobody
+    where no node could take those that follow, as their selector matches none or none is large enough: one of them
+    waits, and tells why.
     """
     ready = sum(pod.ready and pod.serving for pod in _of_kind(observed, grouped=service.spec.in_groups))
     room = _room_of_one(service, observed)
     surge, missing = _number(rolling.max_surge, wanted, math.ceil), _number(rolling.max_unavailable, wanted, math.floor)
     if missing and service.spec.rollout.max_unavailable == AUTO:
-        missing, starts = _given_up(service, observed, wanted, room + (room - 1) * ready), max(surge, 1)
+        hopeless = observed.knowledge.placeable is False
+        missing = 0 if hopeless else _given_up(service, observed, wanted, room + (room - 1) * ready)
+        surge, starts = max(surge, 1) if hopeless else surge, max(surge, 1)
     else:
         missing = missing if surge else max(missing, 1)
         starts = surge + max(missing // room, 0 if surge else 1)
@@ -44,12 +48,9 @@ def hand_over(
 
 
 def _given_up(service: InferenceService, observed: Observed, wanted: int, needed: int) -> int:
-    """Of the `needed` ones for the next that follows: all but one while none of those has found a place, as a selector
-    may keep them from every node; and one, as of a Deployment, where no node is large enough.
+    """Of the `needed` ones for the next that follows: all but one while none of those has found a place, as something
+    that only the scheduler knows may keep them from every node.
     """
-    gpu, free = service.spec.resources.gpu, observed.room
-    if free is not None and free.resource == gpu.resource_name and free.largest < service.spec.gpu_count:
-        return 1
     follow = (pod for pod in (*observed.pods, *observed.workers) if (pod.group is not None) == service.spec.in_groups)
     return needed if any(pod.active and pod.node for pod in follow) else max(min(needed, wanted - 1), 1)
 

@@ -28,7 +28,8 @@ class Observer:
         found = await self._inquiry.about(service.namespace, observed, datetime.now(UTC))
         known = await self._fitting.about(service)
         mounts = await self._images.mount(service, workloads.live(service, observed.children))
-        return replace(observed, evidence=found, knowledge=replace(known, mounts_image=mounts))
+        placeable = await self._images.hold(service) if workloads.succeeds(service, observed.children) else None
+        return replace(observed, evidence=found, knowledge=replace(known, mounts_image=mounts, placeable=placeable))
 
     def glance(self, service: InferenceService) -> Observed:
         """What the cache and the scraper know now."""

@@ -62,6 +62,11 @@ def _stays(body: Body) -> bool:
     return body["metadata"].get("deletionTimestamp") is None
 
 
+def succeeds(service: InferenceService, children: Mapping[ChildKey, Body]) -> bool:
+    """Whether a workload of another kind is to give way to the one that the spec asks for."""
+    return _predecessor(service, children) is not None
+
+
 def handover(service: InferenceService, observed: Observed, wanted: int, rolling: RollingUpdate) -> Handover | None:
     """The next step from the workload that is there to the one that the spec asks for; None where no other is there."""
     before = _predecessor(service, observed.children)

@@ -40,7 +40,7 @@ def test_room_is_what_pods_leave_on_nodes_that_have_the_resource() -> None:
     nodes = [node("a"), node("b"), node("none", None)]
     pods = [pod("a", 5), pod("a", 2), pod("b", 6), pod(None, 1), pod("none", 1), pod("b", 2, "Failed")]
     room = room_of(nodes, pods)
-    assert room == Room(resource=GPU, free_by_node={"a": 1, "b": 2}, allocatable=16, largest=8)
+    assert room == Room(resource=GPU, free_by_node={"a": 1, "b": 2}, allocatable=16)
     assert (room.total_free, room.most_free) == (3, 2)
     assert (room.pods(1), room.pods(2), room.pods(3)) == (3, 1, 0)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pagefleet_api.service import InferenceService
-from pagefleet_operator.facts.evidence import Evidence, Room
+from pagefleet_operator.facts.knowledge import Knowledge
 from pagefleet_operator.facts.observed import Observed, Pod
 from pagefleet_operator.plan.handover import Handover, hand_over
 from pagefleet_operator.plan.rollout import RollingUpdate
@@ -43,11 +43,11 @@ def step(
     before: int,
     after: int,
     of: InferenceService | None = None,
-    room: Room | None = None,
+    placeable: bool | None = None,
 ) -> Handover:
     workers = tuple(pod(f"{each.name}-1", group=each.group, extended=each.extended) for each in pods if each.group)
     workers += tuple(pod("g0-1", group=0, extended=each.extended) for each in pods if each.group == 0)
-    seen = Observed(pods=pods, workers=workers, evidence=Evidence(room=room))
+    seen = Observed(pods=pods, workers=workers, knowledge=Knowledge(placeable=placeable))
     return hand_over(of or service(), seen, wanted, rolling, before=before, after=after)
 
 
@@ -97,13 +97,26 @@ def test_one_pod_serves_until_a_group_has_found_a_place() -> None:
     assert step(single("p"), unplaced, wanted=1, rolling=IN_PLACE, before=1, after=1, of=large) == (1, 0)
 
 
-def test_for_a_group_that_no_node_is_large_enough_for_one_pod_goes() -> None:
+@pytest.mark.parametrize("placeable", [True, None])
+def test_pods_stay_for_groups_that_no_node_could_take(placeable: bool | None) -> None:
     large, unplaced = service(tensor=8), leader(0, gpus=8, ready=False, node=None)
-    small, enough = (Room.of(GPU, {"a": gpus, "b": 1}, {}) for gpus in (4, 8))
-    of: dict[str, Any] = {"wanted": 12, "rolling": IN_PLACE, "before": 12, "after": 1, "of": large}
-    assert step(*singles(12), unplaced, **of, room=small) == (1, 11)
-    assert step(*singles(12), unplaced, **of, room=enough) == (1, 1)
-    assert step(*singles(12), unplaced, **of, room=replace(small, resource="amd.com/gpu")) == (1, 1)
+    of: dict[str, Any] = {"wanted": 12, "rolling": IN_PLACE, "before": 12, "of": large}
+    assert step(*singles(12), unplaced, **of, after=1, placeable=False) == (1, 12)
+    assert step(*singles(12), unplaced, **of, after=1, placeable=placeable) == (1, 1)
+    assert step(*singles(12), **of, after=0, placeable=False) == (1, 12), "one waits, and tells why"
+    alone: dict[str, Any] = {"wanted": 1, "rolling": IN_PLACE, "before": 1, "of": large, "after": 1}
+    assert step(single("p"), unplaced, **alone, placeable=False) == (1, 1)
+    fewer: dict[str, Any] = {**of, "wanted": 4, "after": 1}
+    assert step(*singles(12), unplaced, **fewer, placeable=False) == (1, 4)
+
+
+def test_what_a_user_lets_be_missing_may_be_missing_for_groups_that_no_node_could_take() -> None:
+    asked = service(tensor=8, maxUnavailable=2)
+    unplaced = leader(0, gpus=8, ready=False, node=None)
+    found = step(
+        *singles(12), unplaced, wanted=12, rolling=RollingUpdate(0, 2), before=12, after=1, of=asked, placeable=False
+    )
+    assert found == (1, 10)
 
 
 def test_where_groups_wait_for_room_one_is_begun_after_the_other() -> None:

@@ -74,3 +74,22 @@ async def test_a_group_that_fails_after_a_complete_roll_out_is_not_late_for_the_
     bench.service(900, model=_MODEL, engine={**_ENGINE, "image": "w"})
     await bench.passes(2)
     assert labels.COMPLETE not in _live(bench)["metadata"]["annotations"], "of another template it is not known"
+
+
+@pytest.mark.parametrize(("pool", "left"), [("full", 2), ("none", 4)])
+async def test_pods_make_room_for_groups_only_where_a_node_could_take_these(pool: str, left: int) -> None:
+    bench = Bench()
+    info = {"allocatable": {"nvidia.com/gpu": "8"}, "conditions": [{"type": "Ready", "status": "True"}]}
+    bench.server.nodes = [{"metadata": {"name": "a", "labels": {"pool": "full"}}, "status": info}]
+    rollout = {"maxSurge": 0}
+    one = {**_ENGINE, "parallelism": {"pipeline": 1}}
+    bench.service(model=_MODEL, engine=one, replicas=4, rollout=rollout)
+    await bench.passes(2)
+    for name in ("s-a", "s-b", "s-c", "s-d"):
+        bench.pod(name)
+    eight = {**_ENGINE, "parallelism": {"pipeline": 2, "tensor": 8}}
+    there = {"spec": {"nodeSelector": {"pool": pool}}}
+    bench.service(900, model=_MODEL, engine=eight, replicas=4, rollout=rollout, podTemplate=there)
+    await bench.passes(3)
+    (made,) = (body for child, body in bench.cache.children(KEY).items() if child.kind == "Deployment")
+    assert (made["spec"]["replicas"], _live(bench)["spec"]["replicas"]) == (left, 1)

@@ -109,6 +109,31 @@ async def test_a_busy_api_server_decides_nothing() -> None:
     assert await images.mount(service, None)
 
 
+@pytest.mark.parametrize(
+    ("nodes", "placeable"),
+    [
+        ([{"kind": "b"}, {"kind": "a"}], True),
+        ([{"kind": "a", "cordoned": True}], False),
+        ([{"kind": "b"}], False),
+        ([], None),
+        (None, None),
+    ],
+)
+async def test_whether_any_node_could_take_the_pods(nodes: list[dict[str, Any]] | None, placeable: bool | None) -> None:
+    class Nodes:
+        async def items(self, *_: Any, **__: Any) -> list[dict[str, Any]]:
+            if nodes is None:
+                raise Refused("nodes is forbidden")
+            found = [_node(node["kind"], unschedulable=node.get("cordoned", False)) for node in nodes]
+            return [{**node, "status": {"conditions": [{"type": "Ready", "status": "True"}]}} for node in found]
+
+    meta = {"name": "s", "namespace": "n", "uid": "u"}
+    spec = {"model": _MODEL, "engine": ENGINE, "podTemplate": {"spec": {"nodeSelector": {"kind": "a"}}}}
+    service = InferenceService.parse({"metadata": meta, "spec": spec})
+    assert await ImageNodes(Nodes(), everywhere=True).hold(service) is placeable
+    assert await ImageNodes(Nodes(), everywhere=False).hold(service) is None
+
+
 async def test_passes_at_the_same_time_share_one_look_and_a_silent_api_server_keeps_none_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
