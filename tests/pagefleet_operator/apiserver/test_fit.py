@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.pagefleet_api.sizing import configs
-from tests.pagefleet_fetch.servers import hub
+from tests.pagefleet_fetch.servers import Served, hub, serving
 from tests.pagefleet_operator.apiserver.api import Api, Json, eventually
 from tests.pagefleet_operator.apiserver.conftest import Start
 from tests.pagefleet_operator.apiserver.fleet import Fleet
@@ -35,6 +35,22 @@ def published(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setenv("HF_ENDPOINT", served.address)
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         yield
+
+
+def test_a_web_server_is_asked_for_a_model_only_where_it_is_listed(
+    api: Api, namespace: str, start: Start, gpu_node: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"m/config.json": json.dumps(configs.LLAMA_8B).encode()}
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with serving(Served(files)) as listed, serving(Served(files)) as other:
+        start(flags=(f"--model-origins={listed.address}",)).ready()
+        body = service(namespace, model={"uri": f"{other.address}/m"}, engine={"device": "cuda"}, replicas=0)
+        api.create("inferenceservices", body)
+        eventually(lambda: condition(api, namespace, "Fits") == ("Unknown", "ModelUnknown"), "it is not asked")
+        api.merge("inferenceservices", namespace, "s", {"spec": {"model": {"uri": f"{listed.address}/m"}}})
+        eventually(lambda: condition(api, namespace, "Fits") == ("True", "Estimated"), "it is read")
+        assert status(api, namespace)["capacity"]["estimated"]["weightsBytes"] == 16_060_522_496
+        assert other.asked == []
 
 
 def status(api: Api, namespace: str) -> Json:
