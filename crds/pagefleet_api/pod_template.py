@@ -13,6 +13,7 @@ from pydantic import AfterValidator, WithJsonSchema
 
 from pagefleet_api import labels
 from pagefleet_api.pod_places import place_faults
+from pagefleet_api.resource_limits import above_limits
 
 Overlay = Mapping[str, Any]
 
@@ -214,19 +215,21 @@ def _spec(spec: Overlay) -> Iterator[str]:
     yield from _security(spec.get("securityContext"), "spec.securityContext")
     for name in ("initContainers", "containers"):
         for index, item in enumerate(spec.get(name) or ()):
-            yield from _security(item.get("securityContext"), f"spec.{name}[{index}].securityContext")
+            yield from _container(item, f"spec.{name}[{index}]", _OWN_CONTAINERS[name])
         yield from _twice(spec.get(name) or (), f"spec.{name}")
-        yield from _ours(spec.get(name) or (), f"spec.{name}", _OWN_CONTAINERS[name])
     for index, item in enumerate(spec.get("containers") or ()):
         if item.get("name") == labels.CONTAINER:
             yield from _engine(item, f"spec.containers[{index}]")
 
 
-def _ours(containers: Iterable[Overlay], path: str, names: Container[str]) -> Iterator[str]:
-    """Names of containers that the operator itself makes, in some pods or all, and that nobody else changes."""
-    for index, item in enumerate(containers):
-        if item.get("name") in names:
-            yield f"{path}[{index}].name {item['name']} is the operator's own; choose another name"
+def _container(container: Overlay, path: str, taken: Container[str]) -> Iterator[str]:
+    """`taken`: names of containers that the operator itself makes, in some pods or in all: nobody else changes them."""
+    if container.get("name") in taken:
+        yield f"{path}.name {container['name']} is the operator's own; choose another name"
+    yield from _security(container.get("securityContext"), f"{path}.securityContext")
+    resources = container.get("resources")
+    if isinstance(resources, Mapping):
+        yield from above_limits(resources.get("requests"), resources.get("limits"), f"{path}.resources.")
 
 
 def _twice(containers: Iterable[Overlay], path: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from pagefleet_api import gpus, labels, runtime_rules
+from pagefleet_api import gpus, labels, resource_limits, runtime_rules
 from pagefleet_api.engine import Engine as Engine
 from pagefleet_api.gpus import Gpu
 from pagefleet_api.model_source import CacheMode, ModelSource
@@ -34,13 +34,24 @@ class InvalidService(ValueError):
 class Resources(Model):
     """Compute resources of the engine container, as in a Pod."""
 
+    model_config = ConfigDict(json_schema_extra=rules(*resource_limits.RULES))
     gpu: Gpu = Field(default_factory=Gpu)
     requests: dict[str, Quantity] = Field(
-        default_factory=dict, description="What the scheduler sets aside, for example cpu: 2."
+        default_factory=dict,
+        max_length=resource_limits.MOST_NAMES,
+        description="What the scheduler sets aside, for example cpu: 2; not above the limit of the same name.",
     )
     limits: dict[str, Quantity] = Field(
-        default_factory=dict, description="What the container may use at most, for example memory: 4Gi."
+        default_factory=dict,
+        max_length=resource_limits.MOST_NAMES,
+        description="What the container may use at most, for example memory: 4Gi.",
     )
+
+    @model_validator(mode="after")
+    def _requests_are_within_limits(self) -> Self:
+        for fault in resource_limits.above_limits(self.requests, self.limits, "resources."):
+            raise ValueError(fault)
+        return self
 
 
 class Drain(Model):

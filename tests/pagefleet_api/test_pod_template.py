@@ -105,6 +105,10 @@ def test_what_does_not_touch_the_operators_own_is_kept_as_it_is(template: Any) -
             _spec(initContainers=[{"name": "warm-up"}, {"name": "copy-model", "image": "i"}]),
             "spec.initContainers[1].name copy-model is the operator's own; choose another name",
         ),
+        (
+            _spec(containers=[{"name": "side", "resources": {"requests": {"cpu": 2}, "limits": {"cpu": "1500m"}}}]),
+            "spec.containers[0].resources.requests.cpu 2 is above spec.containers[0].resources.limits.cpu 1500m; lower",
+        ),
         (_spec(initContainers=[{"name": "place-copier", "$patch": "delete"}]), "place-copier is the operator's own"),
         (_spec(containers=[{"name": "fetch-model"}]), "spec.containers[0].name fetch-model is the operator's own"),
         (_spec(initContainers=[{"name": "engine"}]), "spec.initContainers[0].name engine is the operator's own"),

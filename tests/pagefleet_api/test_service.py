@@ -93,6 +93,11 @@ def test_a_deleted_service_says_so() -> None:
         ({"autoscaling": {}}, "spec.autoscaling", "maxReplicas is required unless mode is External"),
         ({"rollout": {"maxSurge": "some"}}, "spec.rollout.maxSurge", "Auto"),
         ({"resources": {"limits": {"cpu": True}}}, "spec.resources.limits.cpu", "string"),
+        (
+            {"resources": {"requests": {"cpu": 1, "memory": "2Gi"}, "limits": {"cpu": "1000m", "memory": "2G"}}},
+            "spec.resources",
+            "resources.requests.memory 2Gi is above resources.limits.memory 2G; lower the request or raise the limit",
+        ),
     ],
 )
 def test_a_bad_field_is_named_with_its_value(spec: dict[str, Any], path: str, says: str) -> None:

@@ -56,6 +56,13 @@ def test_an_unknown_field_is_pruned_otherwise(api: Api, namespace: str) -> None:
     ("path", "value", "words"),
     [
         ("resources.gpu", {"count": 1}, "engine.device: cpu takes no GPU"),
+        (
+            "resources",
+            {"requests": {"cpu": 1, "memory": "2Gi"}, "limits": {"cpu": "1000m", "memory": "2G"}},
+            "resources.requests.memory 2Gi is above resources.limits.memory 2G; lower the request or raise the limit",
+        ),
+        ("resources", {"requests": {"a.b/c": 3}, "limits": {"a.b/c": 2}}, "above resources.limits of the same name"),
+        ("resources.requests", {f"a.b/{number}": 1 for number in range(33)}, "resources.requests"),
         ("engine", {"device": "cuda", "parallelism": {"tensor": 0}}, "engine.parallelism.tensor"),
         ("resources.gpu", {"resourceName": "gpu"}, "resources.gpu.resourceName"),
         ("engine.kvCache", {}, "engine.kvCache.size is required"),
