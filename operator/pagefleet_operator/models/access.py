@@ -19,7 +19,7 @@ _LATER = "known once a pod is ready; `pagefleet plan --fetch` reads it from wher
 _UNOPENED = f"the operator may not read the Secret of model.secretRef (the chart's readModelSecrets lets it); {_LATER}"
 _WEB = ("http", "https")
 _ACCOUNT_KEY = "GOOGLE_SERVICE_ACCOUNT_KEY"
-_ACCOUNT_FIELDS = ("type", "project_id", "private_key_id", "private_key", "client_email", "client_id")
+_ACCOUNT_FIELDS = ("type", "project_id", "private_key_id", "private_key", "client_email", "client_id", "disable_oauth")
 """Of a Google account's JSON; others name addresses and files that the library would ask or open."""
 
 
@@ -123,7 +123,7 @@ class Access:
         if "gcs_base_url" in found:
             if not self._listed(str(found["gcs_base_url"])):
                 raise SecretUnusable(_unlisted(f"gcs_base_url of {_ACCOUNT_KEY}"))
-            fields = (*fields, "gcs_base_url", "disable_oauth")
+            fields = (*fields, "gcs_base_url")
         return json.dumps({name: found[name] for name in fields if name in found})
 
     def _listed(self, address: str) -> bool:

@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from pagefleet_api import model_uri
 from pagefleet_fetch.download import Patience
 from pagefleet_fetch.errors import EXIT_STATUS, Denied, Missing, Unavailable
 from pagefleet_fetch.fetching import Request, fetch, source_of
 from pagefleet_fetch.folder import Folder
+from pagefleet_operator.models.access import Access
+from pagefleet_operator.models.model_files import ModelKey, read_files
+from tests.pagefleet_api.sizing import configs
 from tests.pagefleet_fetch.models import MODEL, REPOSITORY, SHARDS, contents, safetensors
 from tests.pagefleet_fetch.stores.servers import CONTAINER, Azure, Store, azure, google
 
@@ -70,6 +74,14 @@ def test_an_object_of_many_pieces_that_came_half_is_gone_on_with(
     assert contents(asked.into) == {"config.json": b"{}", "model.safetensors": LARGE}
     (started,) = [line for line in caplog.records if line.getMessage() == "fetch_started"]
     assert vars(started)["bytes"] == len(b"{}") + len(LARGE) - (5 << 20)
+
+
+async def test_the_operator_reads_a_model_s_size_with_what_it_takes_of_a_secret(store: Store) -> None:
+    store.put("sized/config.json", json.dumps(configs.LLAMA_8B).encode())
+    model = model_uri.parse(f"{store.scheme}://{CONTAINER}/sized")
+    endpoint = next(value for value in store.environment.values() if value.startswith("http://"))
+    given = Access(frozenset({str(model_uri.origin(endpoint))})).environment(model, store.environment)
+    assert (await read_files(ModelKey(str(model)), given)).stored(2).total_bytes == 16_060_522_496
 
 
 def test_an_object_that_changed_after_the_listing_is_not_mixed(store: Store, tmp_path: Path) -> None:

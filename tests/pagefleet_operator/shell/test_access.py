@@ -92,7 +92,7 @@ def test_a_secret_that_would_lead_elsewhere_or_open_nothing_is_refused_without_i
     assert "169.254" not in str(refused.value)
 
 
-@pytest.mark.parametrize("listed", [{}, {"gcs_base_url": LISTED, "disable_oauth": True}])
+@pytest.mark.parametrize("listed", [{}, {"disable_oauth": True}, {"gcs_base_url": LISTED, "disable_oauth": True}])
 def test_of_a_google_account_addresses_and_files_stay_behind(listed: dict[str, Any]) -> None:
     given = {**ACCOUNT, **listed, "token_uri": "http://api", "credential_source": {"file": "/etc/shadow"}}
     found = ACCESS.environment(model_uri.parse("gs://b/m"), {"GOOGLE_SERVICE_ACCOUNT_KEY": json.dumps(given)})
