@@ -36,8 +36,9 @@ _NOTES = """
 `engine.parallelism.tensor` is each engine's tensor parallelism. `kvCache.memoryUtilization` is a share of the whole GPU
 for vLLM and for ours, of weights and KV cache together for SGLang, and a limit for the process for TGI. vLLM's limit of
 open requests counts running ones, so it gets `maxNumSeqs` + `maxQueuedRequests`, and answers 503 without `Retry-After`
-beyond it. TGI and TensorRT-LLM answer to any model name, whatever `model.servedName` says. TensorRT-LLM's options are a
-file that the pod gets as one of its annotations.
+beyond it. `kvCache.hostOffload` is what a pod takes in all: vLLM gets the sum of a group's pods; SGLang gets whole
+gigabytes for each GPU, and does not start with less than the GPU's own cache. TGI and TensorRT-LLM answer to any model
+name, whatever `model.servedName` says. TensorRT-LLM's options are a file that the pod gets as one of its annotations.
 
 ## Number formats
 

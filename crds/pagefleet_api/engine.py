@@ -17,6 +17,9 @@ CacheSize = Annotated[Text, Within("engine.kvCache.size", least="1Mi", most="1Pi
 Utilization = Annotated[Text, Within("engine.kvCache.memoryUtilization", least="0.05", most="1")]
 
 
+HostMemory = Annotated[Text, Within("engine.kvCache.hostOffload", least="1Gi", most="64Ti")]
+
+
 class KvCache(Model):
     """The paged KV cache of each pod."""
 
@@ -36,6 +39,11 @@ class KvCache(Model):
     block_size: Literal[1, 8, 16, 32, 64, 128] | None = Field(
         None, description="Tokens of each block. Default: the engine's."
     )
+    host_offload: HostMemory | None = Field(
+        None,
+        description="Memory of each pod, beside what else it takes, for blocks that leave the GPU, for example 32Gi; "
+        "resources.limits.memory must have room for it. Default: none.",
+    )
 
 
 class KeyRef(Model):
@@ -51,6 +59,9 @@ class ChatTemplate(Model):
     config_map_key_ref: KeyRef
 
 
+_NO_HOST = "engine.kvCache.hostOffload is for a cache on a GPU; on engine.device cpu use engine.kvCache.size"
+
+
 class Engine(Model):
     """The inference server in each pod."""
 
@@ -60,6 +71,10 @@ class Engine(Model):
                 "!has(self.device) || self.device != 'cpu' || (has(self.kvCache) && has(self.kvCache.size)) "
                 "|| (has(self.runtime) && self.runtime == 'custom')",
                 "engine.kvCache.size is required when engine.device is cpu, for example 512Mi",
+            ),
+            (
+                "!has(self.kvCache) || !has(self.kvCache.hostOffload) || !has(self.device) || self.device != 'cpu'",
+                _NO_HOST,
             ),
             *runtime_rules.cel(),
         )
@@ -116,6 +131,8 @@ class Engine(Model):
     def _fits_the_runtime(self) -> Self:
         given = self.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
         problems = list(runtime_rules.refusals(given))
+        if self.device is Device.CPU and self.kv_cache.host_offload is not None:
+            problems.append(_NO_HOST)
         if problems:
             raise ValueError("; ".join(problems))
         return self

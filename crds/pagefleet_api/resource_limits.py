@@ -26,6 +26,25 @@ def above_limits(requests: Any, limits: Any, path: str) -> Iterator[str]:
             yield f"{path}requests.{name} {wanted} is above {path}limits.{name} {limits[name]}; {_WAY_OUT}"
 
 
+def host_cache_refusal(host: str | None, limits: Mapping[str, str]) -> str | None:
+    """Why so much memory for KV blocks of the host cannot be in a pod with these limits; None where it can."""
+    limit = limits.get("memory")
+    if host is None or limit is None or quantity.parse(host) < quantity.parse(limit):
+        return None
+    return f"engine.kvCache.hostOffload {host} must be below resources.limits.memory {limit}{_PART}"
+
+
+_PART = ", which it is a part of; raise the limit or lower hostOffload"
+_HOST, _MEMORY = "string(self.engine.kvCache.hostOffload)", "string(self.resources.limits['memory'])"
+HOST_CACHE_RULE = Rule(
+    "!has(self.engine) || !has(self.engine.kvCache) || !has(self.engine.kvCache.hostOffload) || !has(self.resources) "
+    "|| !has(self.resources.limits) || !('memory' in self.resources.limits) "
+    f"|| !isQuantity({_HOST}) || !isQuantity({_MEMORY}) || quantity({_HOST}).isLessThan(quantity({_MEMORY}))",
+    f"engine.kvCache.hostOffload must be below resources.limits.memory{_PART}",
+    f"'engine.kvCache.hostOffload ' + {_HOST} + ' must be below resources.limits.memory ' + {_MEMORY} + '{_PART}'",
+)
+"""For the API server, on the whole spec."""
+
 _WAY_OUT = "lower the request or raise the limit"
 _BOTH = "has(self.requests) && has(self.limits)"
 _TOLD = ("cpu", "memory")

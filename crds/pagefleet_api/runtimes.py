@@ -35,6 +35,7 @@ class Knob(StrEnum):
     KV_MEMORY = "kvCache.memoryUtilization"
     KV_DTYPE = "kvCache.dtype"
     KV_BLOCK_SIZE = "kvCache.blockSize"
+    KV_HOST = "kvCache.hostOffload"
     CHAT_TEMPLATE = "chatTemplate"
     API_KEYS = "apiKeysSecretRef"
 
@@ -166,16 +167,13 @@ _TENSORRT_LLM = MetricNames(
     blocks=(_sum("trtllm_kv_cache_max_blocks"),),
     ttft=("trtllm_time_to_first_token_seconds", "time_to_first_token_seconds"),
     itl=("trtllm_time_per_output_token_seconds", "time_per_output_token_seconds"),
-    ended=(
-        _sum("trtllm_request_success_total", "trtllm_request_error_total"),
-        _sum("request_success_total"),
-    ),
+    ended=(_sum("trtllm_request_success_total", "trtllm_request_error_total"), _sum("request_success_total")),
     failed=(_sum("trtllm_request_error_total"),),
 )
 
 TRAITS: Mapping[Runtime, Traits] = {
     Runtime.PAGEFLEET: Traits(
-        knobs=frozenset(Knob) - {Knob.QUANTIZATION, Knob.KV_DTYPE, Knob.KV_BLOCK_SIZE},
+        knobs=frozenset(Knob) - {Knob.QUANTIZATION, Knob.KV_DTYPE, Knob.KV_BLOCK_SIZE, Knob.KV_HOST},
         dtypes=("auto", "bfloat16", "float32"),
         on_cpu=True,
         health_path="/readyz",
@@ -248,6 +246,7 @@ INSTEAD: Mapping[Knob, str] = {
     Knob.KV_MEMORY: "put the engine's own flag into engine.extraArgs; its share may be one of something else",
     Knob.KV_DTYPE: "use engine.dtype, which decides the cache's format too",
     Knob.KV_BLOCK_SIZE: "leave it out: the engine's blocks have a fixed size",
+    Knob.KV_HOST: "leave it out, or use engine.runtime vllm or sglang",
     Knob.CHAT_TEMPLATE: "put the template into the model's folder",
     Knob.API_KEYS: "let the engine be reached through something that checks keys",
 }
@@ -264,6 +263,7 @@ EXAMPLES: Mapping[Knob, Any] = {
     Knob.KV_MEMORY: "0.8",
     Knob.KV_DTYPE: "fp8",
     Knob.KV_BLOCK_SIZE: 32,
+    Knob.KV_HOST: "32Gi",
     Knob.CHAT_TEMPLATE: {"configMapKeyRef": {"name": "c", "key": "k"}},
     Knob.API_KEYS: {"name": "keys"},
 }

@@ -72,7 +72,12 @@ class Spec(Model):
     """What the user asks for."""
 
     model_config = ConfigDict(
-        json_schema_extra=rules(*gpus.RULES, runtime_rules.MODEL_IN_IMAGE, *runtime_rules.METRIC_RULES)
+        json_schema_extra=rules(
+            *gpus.RULES,
+            resource_limits.HOST_CACHE_RULE,
+            runtime_rules.MODEL_IN_IMAGE,
+            *runtime_rules.METRIC_RULES,
+        )
     )
     model: ModelSource
     engine: Engine = Field(default_factory=Engine)
@@ -118,6 +123,13 @@ class Spec(Model):
     def _gpus_agree(self) -> Self:
         others = {*self.resources.limits, *self.resources.requests}
         refusal = gpus.refusal(self.engine.device, self.engine.parallelism, self.resources.gpu, others)
+        if refusal is not None:
+            raise ValueError(refusal)
+        return self
+
+    @model_validator(mode="after")
+    def _host_cache_is_in_the_limit(self) -> Self:
+        refusal = resource_limits.host_cache_refusal(self.engine.kv_cache.host_offload, self.resources.limits)
         if refusal is not None:
             raise ValueError(refusal)
         return self

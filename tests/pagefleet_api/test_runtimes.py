@@ -52,6 +52,10 @@ CLASHES = (
         engine(Runtime.SGLANG, device="cpu"),
         "cpu is not available with engine.runtime sglang; use cuda",
     ),
+    (
+        engine(Runtime.VLLM, device="cpu", kvCache={"size": "1Gi", "hostOffload": "2Gi"}),
+        "engine.kvCache.hostOffload is for a cache on a GPU",
+    ),
     (engine(Runtime.VLLM, device="paced"), "engine.device paced is not available with engine.runtime vllm"),
     ({"runtime": "custom", "image": "e"}, "engine.custom is required"),
     (

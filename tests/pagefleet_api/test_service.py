@@ -94,6 +94,14 @@ def test_a_deleted_service_says_so() -> None:
         ({"rollout": {"maxSurge": "some"}}, "spec.rollout.maxSurge", "Auto"),
         ({"resources": {"limits": {"cpu": True}}}, "spec.resources.limits.cpu", "string"),
         (
+            {
+                "engine": {"runtime": "sglang", "image": "s", "kvCache": {"hostOffload": "64Gi"}},
+                "resources": {"limits": {"memory": "64Gi"}},
+            },
+            "spec",
+            "engine.kvCache.hostOffload 64Gi must be below resources.limits.memory 64Gi, which it is a part of; raise",
+        ),
+        (
             {"resources": {"requests": {"cpu": 1, "memory": "2Gi"}, "limits": {"cpu": "1000m", "memory": "2G"}}},
             "spec.resources",
             "resources.requests.memory 2Gi is above resources.limits.memory 2G; lower the request or raise the limit",

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pagefleet_api.service import InferenceService
+from pagefleet_api.service import InferenceService, InvalidService
 from tests.pagefleet_api.test_model_source import REFUSED
 from tests.pagefleet_api.test_model_uri import GOOD
 from tests.pagefleet_operator.apiserver.api import Api, ApiRefusal, Json, eventually
@@ -130,6 +130,19 @@ def test_a_model_that_cannot_be_had_is_refused(api: Api, namespace: str, model: 
 @pytest.mark.parametrize("uri", GOOD)
 def test_every_form_of_a_models_uri_is_accepted(api: Api, namespace: str, uri: str) -> None:
     api.create("inferenceservices", _with(namespace, "model.uri", uri), strict=True)
+
+
+def test_a_host_cache_is_less_than_the_memory_that_it_is_a_part_of(api: Api, namespace: str) -> None:
+    engine = {"runtime": "vllm", "image": "v", "device": "cuda", "kvCache": {"hostOffload": "8Gi"}}
+    body = _with(namespace, "engine", engine)
+    body["spec"] |= {"model": {"uri": "file:///m"}, "resources": {"limits": {"memory": "8G"}}}
+    words = "engine.kvCache.hostOffload 8Gi must be below resources.limits.memory 8G, which it is a part of"
+    with pytest.raises(ApiRefusal, match=words):
+        api.create("inferenceservices", body)
+    with pytest.raises(InvalidService, match=words):
+        InferenceService.parse(body)
+    body["spec"]["resources"] = {"limits": {"memory": "9Gi"}}
+    api.create("inferenceservices", body, strict=True)
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,9 @@ def test_each_engine_is_told_its_place_in_the_group() -> None:
             assert told == {"--nnodes": "3", "--node-rank": "$(LWS_WORKER_INDEX)", **addresses}
     leader, worker = (template["spec"]["containers"][0]["args"] for template in templates(Runtime.VLLM))
     assert worker == [*leader, "--headless"]
+    offloading = engine(Runtime.VLLM, device="cuda", kvCache={"hostOffload": "1536Mi"}, **_SHARED)
+    template, _ = templates(Runtime.VLLM, engine=offloading)
+    assert flag(template["spec"]["containers"][0]["args"], "--kv-offloading-size") == "4.5", "of all three pods"
     leader, worker = (template["spec"]["containers"][0] for template in templates(Runtime.CUSTOM))
     assert (leader.get("command"), leader.get("args")) == (worker.get("command"), worker.get("args"))
 

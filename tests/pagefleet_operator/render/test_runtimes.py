@@ -87,6 +87,14 @@ def test_an_engine_keeps_its_own_defaults_where_the_user_says_nothing() -> None:
     assert container(Runtime.TGI)["args"] == ["--model-id", "/models/m", "--hostname", "0.0.0.0", "--port", "8000"]
 
 
+def test_memory_for_blocks_that_leave_the_gpu_is_that_of_a_pod() -> None:
+    spread = {"kvCache": {"hostOffload": "24Gi"}, "parallelism": {"tensor": 4}}
+    assert flag(container(Runtime.VLLM, **spread)["args"], "--kv-offloading-size") == "24"
+    sglang = container(Runtime.SGLANG, **spread)["args"]
+    assert ("--enable-hierarchical-cache" in sglang, flag(sglang, "--hicache-size")) == (True, "6")
+    assert flag(container(Runtime.SGLANG, kvCache={"hostOffload": "1Gi"})["args"], "--hicache-size") == "1"
+
+
 FULL = {
     "dtype": "bfloat16",
     "maxModelLen": 4096,

@@ -1,6 +1,6 @@
 """SGLang: SIGTERM lets it finish its answers, without a limit of its own; /health is 503 meanwhile."""
 
-from pagefleet_api import labels
+from pagefleet_api import labels, quantity
 from pagefleet_api.runtimes import Runtime
 from pagefleet_api.service import InferenceService
 from pagefleet_operator.render import chat_template
@@ -26,8 +26,16 @@ _KV_DTYPE = {"fp8": "fp8_e4m3"}
 def parts(service: InferenceService, model: ModelPlace) -> EngineParts:
     """What SGLang brings into the pod."""
     place = flags(("--model-path", model.path or model.uri), ("--host", "0.0.0.0"), ("--port", labels.ENGINE_PORT))
-    args = [*place, "--enable-metrics", *_flags(service)]
+    args = [*place, "--enable-metrics", *_flags(service), *_host(service)]
     return foreign_parts(service, Runtime.SGLANG, args, command=["python3", "-m", "sglang.launch_server"])
+
+
+def _host(service: InferenceService) -> list[str]:
+    """Each rank takes whole gigabytes. Source: `host_size` in sglang/srt/mem_cache/memory_pool_host.py (0.5.11)."""
+    host, ranks = service.spec.engine.kv_cache.host_offload, service.spec.engine.parallelism.tensor
+    if host is None:
+        return []
+    return ["--enable-hierarchical-cache", "--hicache-size", str(max(quantity.to_bytes(host) // (ranks * 10**9), 1))]
 
 
 def _flags(service: InferenceService) -> list[str]:

@@ -54,6 +54,7 @@ def _flags(service: InferenceService) -> list[str]:
         ("--gpu-memory-utilization", share(engine)),
         ("--kv-cache-dtype", chosen(engine.kv_cache.dtype)),
         ("--block-size", engine.kv_cache.block_size),
+        ("--kv-offloading-size", _host_gib(service)),
         ("--tensor-parallel-size", tensor(service.spec)),
         ("--pipeline-parallel-size", pipeline(service.spec)),
         ("--nnodes", pipeline(service.spec)),
@@ -63,6 +64,12 @@ def _flags(service: InferenceService) -> list[str]:
         # 0 is its word for "end at once", which leaves streams hanging
         ("--shutdown-timeout", max(service.spec.drain.timeout_seconds, 1)),
     )
+
+
+def _host_gib(service: InferenceService) -> str | None:
+    """All ranks share it, those of other pods too. Source: `kv_offloading_size` in vllm/config/cache.py (v0.18)."""
+    host, pods = service.spec.engine.kv_cache.host_offload, service.spec.engine.parallelism.pipeline
+    return None if host is None else f"{quantity.to_bytes(host) * pods / 2**30:g}"
 
 
 def _most_open(engine: Engine) -> int | None:
