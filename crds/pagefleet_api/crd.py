@@ -24,6 +24,7 @@ PRINTER_COLUMNS = (
     ("Targets", "string", ".status.targets", 0),
     ("Min", "integer", ".spec.autoscaling.minReplicas", 0),
     ("Max", "integer", ".spec.autoscaling.maxReplicas", 0),
+    ("GPU", "integer", ".status.gpus", 0),
     ("URL", "string", ".status.url", 1),
     ("Age", "date", ".metadata.creationTimestamp", 0),
 )

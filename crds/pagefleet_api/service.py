@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from pagefleet_api import gpus, labels, resource_limits, runtime_rules
+from pagefleet_api import gpus, labels, quantity, resource_limits, runtime_rules
 from pagefleet_api.engine import Engine as Engine
 from pagefleet_api.gpus import Gpu
 from pagefleet_api.model_source import CacheMode, ModelSource
@@ -113,6 +113,12 @@ class Spec(Model):
     def gpu_count(self) -> int:
         """GPUs of each pod."""
         return gpus.count(self.engine.device, self.engine.parallelism, self.resources.gpu.count)
+
+    @property
+    def gpus_of_replica(self) -> int:
+        """GPUs of each replica, those that are named in resources.limits alone among them."""
+        named = quantity.to_bytes(self.resources.limits.get(self.resources.gpu.resource_name, "0"))
+        return (self.gpu_count or named) * self.engine.parallelism.pipeline
 
     @property
     def in_groups(self) -> bool:

@@ -136,6 +136,7 @@ class Status(Model):
     url: str | None = Field(None, description="Base URL for OpenAI clients inside the cluster.")
     ready: str | None = Field(None, description="Ready of wanted pods, for example 2/3.")
     targets: str | None = Field(None, description="Metrics against their targets, for example kv 40/75 %, queue 2/4.")
+    gpus: int | None = Field(None, description="GPUs of each replica; 0 on a CPU.")
     capacity: Capacity | None = None
     autoscaling: AutoscalingStatus | None = None
     cold_start: ColdStart | None = None

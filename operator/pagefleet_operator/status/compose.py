@@ -34,6 +34,7 @@ def service_status(scene: Scene, previous: Status, starts: StartLog | None = Non
         url=f"http://{service.child_name}.{service.namespace}.svc/v1",
         ready=f"{len(scene.ready)}/{scene.wanted}",
         targets=targets,
+        gpus=service.spec.gpus_of_replica,
         capacity=scene.judgement.capacity,
         autoscaling=_autoscaling(decision, previous.autoscaling),
         cold_start=_cold_start(starts) or previous.cold_start,

@@ -202,7 +202,7 @@ def test_the_columns_that_kubectl_prints_are_there(api: Api, namespace: str) -> 
     crd = api.get("customresourcedefinitions", None, "inferenceservices.pagefleet.io")
     assert crd is not None
     columns = [column["name"] for column in crd["spec"]["versions"][0]["additionalPrinterColumns"]]
-    assert columns == ["Model", "Ready", "Replicas", "Targets", "Min", "Max", "URL", "Age"]
+    assert columns == ["Model", "Ready", "Replicas", "Targets", "Min", "Max", "GPU", "URL", "Age"]
 
 
 def test_a_stricter_version_blocks_neither_edits_elsewhere_nor_deletion(api: Api, namespace: str) -> None:

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from pagefleet_api.status import AutoscalingStatus, Status
@@ -23,6 +25,25 @@ def test_a_service_without_pods_has_a_status() -> None:
     found = status(Observed(), 1)
     assert (found.replicas, found.updated_replicas, found.ready) == (0, 0, "0/1")
     assert Status.model_validate(found.wire()) == found
+
+
+@pytest.mark.parametrize(
+    ("spec", "gpus"),
+    [
+        ({}, 0),
+        ({"engine": {"device": "cuda"}}, 1),
+        ({"resources": {"limits": {"nvidia.com/gpu": 2}}}, 2),
+        (
+            {
+                "engine": {"runtime": "vllm", "image": "v", "parallelism": {"tensor": 8, "pipeline": 2}},
+                "model": {"uri": "file:///m"},
+            },
+            16,
+        ),
+    ],
+)
+def test_a_replica_s_gpus_are_told_whoever_names_them(spec: dict[str, Any], gpus: int) -> None:
+    assert status(Observed(), 1, of=service(**spec)).gpus == gpus
 
 
 def test_a_long_name_is_cut_in_the_url_as_in_its_service() -> None:
