@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, JsonValue, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
 from pagefleet_api import runtime_rules
 from pagefleet_api.custom_engine import Argument, CustomEngine
@@ -100,11 +100,14 @@ class Engine(Model):
         description="Number format of weights and cache; auto measures on a CPU: pods may differ. Default: auto.",
         json_schema_extra=_SHORT,
     )
-    quantization: str | None = Field(
+    quantization: Annotated[
+        str | None, BeforeValidator(lambda value: None if value == runtime_rules.NO_METHOD else value)
+    ] = Field(
         None,
         pattern=r"^[a-z0-9][a-z0-9_-]*$",
         max_length=63,
-        description="The engine's own name of a method that it quantizes the weights by as it loads them.",
+        description="The engine's own name of a method that it quantizes the weights by as it loads them, or none. "
+        "Default: none.",
     )
     max_model_len: int | None = Field(
         None, ge=16, le=16_777_216, description="Longest prompt plus answer, in tokens. Default: the model's."

@@ -7,6 +7,8 @@ from typing import Any
 from pagefleet_api.runtimes import INSTEAD, OWNED_FLAGS, TRAITS, UNTOLD, Knob, Runtime, Traits
 from pagefleet_api.schema import Rule
 
+NO_METHOD = "none"
+"""The quantization that every engine takes: it is as if the field were left out."""
 PARTS_WITHOUT_VALUE = (Knob.CHAT_TEMPLATE, Knob.API_KEYS)
 """Fields that are objects: their value is no word for a message."""
 
@@ -132,8 +134,9 @@ def _knob_words(knob: Knob, value: object, runtime: Runtime) -> str:
 def _knob_rule(knob: Knob) -> Rule:
     lacking = _without(knob)
     shown, values = ("", _RUNTIME) if knob in PARTS_WITHOUT_VALUE else (" %s", f"self.{knob}, {_RUNTIME}")
+    nothing = f" || self.{knob} == '{NO_METHOD}'" if knob is Knob.QUANTIZATION else ""
     return Rule(
-        f"!{_has(knob)} || !({_RUNTIME} in [{_quoted(lacking)}])",
+        f"!{_has(knob)}{nothing} || !({_RUNTIME} in [{_quoted(lacking)}])",
         f"engine.{knob} is not available with engine.runtime {_or(lacking)}; {INSTEAD[knob]}",
         f'"engine.{knob}{shown} is not available with engine.runtime %s; {INSTEAD[knob]}".format([{values}])',
     )

@@ -44,6 +44,7 @@ def _nested(levels: int) -> dict[str, Any]:
         _spec(nodeSelector=None, affinity={"podAffinity": {}}, tolerations=None),
         _affine(matchExpressions=[{"key": "a", "operator": "Gt", "values": ["-3"]}]),
         _spec(containers=[{"name": "a", "$patch": "delete"}, {"name": "a", "image": "i"}]),
+        _spec(containers=[{"name": "a", "resources": {"requests": {"cpu": "two"}, "limits": {"cpu": 1}}}]),
     ],
 )  # fmt: skip
 def test_what_does_not_touch_the_operators_own_is_kept_as_it_is(template: Any) -> None:

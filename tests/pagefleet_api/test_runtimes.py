@@ -83,6 +83,11 @@ def test_what_does_not_go_together_is_refused(fields: dict[str, Any], says: str)
     assert says in str(refusal.value)
 
 
+@pytest.mark.parametrize("runtime", Runtime)
+def test_no_method_of_quantization_is_what_every_engine_takes(runtime: Runtime) -> None:
+    assert parsed(engine(runtime, quantization="none")).spec.engine.quantization is None
+
+
 def test_a_custom_engine_has_its_own_flags() -> None:
     parsed(engine(Runtime.CUSTOM, extraArgs=["--port=9", "--model", "x"]))
 

@@ -7,6 +7,7 @@ import pytest
 from pagefleet_api.runtimes import Knob, Runtime
 from pagefleet_api.service import InferenceService, InvalidService
 from tests.pagefleet_api.test_runtimes import CLASHES, with_knob
+from tests.pagefleet_api.test_runtimes import engine as least
 from tests.pagefleet_operator.apiserver.api import Api, ApiRefusal, Json, eventually, never
 from tests.pagefleet_operator.apiserver.conftest import Start
 from tests.pagefleet_operator.apiserver.fleet import Fleet
@@ -48,6 +49,8 @@ def test_each_engine_takes_the_same_fields_here_and_there(api: Api, namespace: s
             theirs, ours = refusal(api, body), own_refusal(body)
             assert (theirs is None) == (ours is None), (runtime, knob, theirs, ours)
             assert ours is None or ours in str(theirs)
+        none = with_engine(namespace, f"{runtime}-none", least(runtime, quantization="none"))
+        assert refusal(api, none) is own_refusal(none) is None
 
 
 @pytest.mark.parametrize(("engine", "words"), CLASHES)
