@@ -3,7 +3,8 @@
 Source: Dao et al., "Flash-Decoding for long-context inference" (2023). Reading keys and values once is all the
 work there is, so a program takes all query heads of one KV head. Each sequence's own length is divided among the
 splits in whole tiles: one grid serves any context, as a captured CUDA graph needs, and programs without a share end
-at once. Partial results are added up in the order of the splits, so the same batch gives the same bits.
+at once. Programs start in the order of their sequences, so the time is shortest when the longest contexts come first.
+Partial results are added up in the order of the splits, so the same batch gives the same bits.
 """
 
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from pagefleet_engine.kernels.launches import Launches, launch
 
 MAX_SPLITS = 64
 PROGRAMS_PER_MULTIPROCESSOR = 2
+FIT_WITH_FOUR_WARPS, FIT_WITH_TWO_WARPS = 4, 6
+"""Programs that a multiprocessor runs at one time, as measured on an H200 (bench/LOG.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +49,22 @@ def decode_scratch(sequences: int, rows: int, heads: int, head_size: int, device
 
 def choose_splits(batch: int, kv_heads: int, multiprocessors: int) -> int:
     """Splits that fill the GPU with a batch; a power of two."""
-    wanted = PROGRAMS_PER_MULTIPROCESSOR * multiprocessors // (batch * kv_heads)
-    return min(MAX_SPLITS, 1 << (max(wanted, 1).bit_length() - 1))
+    wanted = -(-PROGRAMS_PER_MULTIPROCESSOR * multiprocessors // (batch * kv_heads))
+    return min(MAX_SPLITS, 1 << (wanted.bit_length() - 1))
 
 
-def choose_decode_config(head_size: int, element_bytes: int, splits: int) -> DecodeConfig:
-    """Tile, warps and stages: 16 to 32 KiB of keys and values an iteration, several programs a multiprocessor."""
+def choose_decode_config(
+    head_size: int, element_bytes: int, splits: int, per_multiprocessor: float = 1.0
+) -> DecodeConfig:
+    """Tile, warps and stages: 16 to 32 KiB of keys and values an iteration, several programs a multiprocessor.
+
+    `per_multiprocessor` is how many programs there are for each: a few more than fit with four warps get two.
+    """
     row_bytes = padded_head_size(head_size) * element_bytes
     if splits == 1:
-        return DecodeConfig(tile=max(16, min(64, 16384 // row_bytes)), warps=4, stages=2)
+        tile = max(16, min(64, 16384 // row_bytes))
+        crowded = FIT_WITH_FOUR_WARPS < per_multiprocessor <= FIT_WITH_TWO_WARPS
+        return DecodeConfig(tile=tile, warps=2, stages=3) if crowded else DecodeConfig(tile=tile, warps=4, stages=2)
     return DecodeConfig(tile=max(16, min(32, 8192 // row_bytes)), warps=2, stages=3)
 
 

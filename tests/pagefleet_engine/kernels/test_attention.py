@@ -10,6 +10,7 @@ from pagefleet_engine.kernels.attention_sections import choose_sections
 from pagefleet_engine.kernels.attention_splits import split_scratch
 from pagefleet_engine.kernels.decode_attention import (
     DecodeConfig,
+    choose_decode_config,
     choose_splits,
     decode_attention,
     decode_scratch,
@@ -158,10 +159,16 @@ def cut(kind: Kind, held: Memory, queries: torch.Tensor, cuts: list[int]) -> tor
 
 
 @pytest.mark.parametrize(
-    ("batch", "kv_heads", "splits"), [(1, 8, 32), (8, 8, 4), (64, 8, 1), (256, 8, 1), (1, 1, 64), (3, 2, 32)]
+    ("batch", "kv_heads", "splits"),
+    [(1, 8, 32), (8, 8, 4), (32, 8, 2), (33, 8, 1), (256, 8, 1), (1, 1, 64), (3, 2, 32)],
 )
 def test_splits_fill_the_multiprocessors(batch: int, kv_heads: int, splits: int) -> None:
     assert choose_splits(batch, kv_heads, 132) == splits
+
+
+@pytest.mark.parametrize(("batch", "warps"), [(64, 4), (72, 2), (96, 2), (104, 4), (256, 4)])
+def test_programs_that_just_do_not_fit_at_one_time_are_made_smaller(batch: int, warps: int) -> None:
+    assert choose_decode_config(128, 2, 1, batch * 8 / 132).warps == warps
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,12 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pagefleet_engine.kernels.attention_sections import SECTION_HEADS, choose_sections
-from pagefleet_engine.kernels.decode_attention import choose_splits, decode_attention, decode_scratch
+from pagefleet_engine.kernels.decode_attention import (
+    choose_decode_config,
+    choose_splits,
+    decode_attention,
+    decode_scratch,
+)
 from pagefleet_engine.kernels.launches import Launches
 from pagefleet_engine.kernels.prefill_attention import prefill_attention
 from pagefleet_engine.models.config import ModelConfig
@@ -110,10 +115,13 @@ class Attention:
         if self._batch_invariant:
             self._one_token_chunks(queries, memory, window, step, out, kept)
             return
+        splits = self._splits(rows)
+        crowd = rows * config.kv_heads * splits / self._multiprocessors
         decode_attention(
             queries[:rows], memory, step.block_tables, step.seats, step.context_lengths, out[:rows],
-            scale=config.query_scale, splits=self._splits(rows), window=window, soft_cap=config.attention_soft_cap,
+            scale=config.query_scale, splits=splits, window=window, soft_cap=config.attention_soft_cap,
             scratch=self._scratch, kept=kept,
+            config=choose_decode_config(config.head_size, memory.element_size(), splits, crowd),
         )  # fmt: skip
 
     def _one_token_chunks(

@@ -53,8 +53,8 @@ class Packed:
     """One step as the device gets it.
 
     `values` are the parts that `kernels.prepare.PackedCounts` names, in its order. Rows are the decodes, padded to
-    `decode_rows`, then the chunks' tokens, then padding. `steps` is the plan's sequences in row order, decodes first.
-    `sampling` has one entry for each sequence that samples.
+    `decode_rows`, then the chunks' tokens, then padding. `steps` is the plan's sequences in row order: decodes, the
+    longest first, then chunks. `sampling` has one entry for each sequence that samples.
     """
 
     values: Ints
@@ -130,7 +130,7 @@ class Packer:
         """One step. `pad_to` is the number of decode rows to fill up to, None for no padding; `pad_rows` tells to
         how many rows in all a step is filled up at its end, None likewise."""
         self._seats.update(steps)
-        decodes = [step for step in steps if is_decode(step)]
+        decodes = sorted((step for step in steps if is_decode(step)), key=_longest_first)
         prefills = sorted((step for step in steps if not is_decode(step)), key=_dense_last)
         deltas, parameters = _Deltas(self._seats.max_blocks), list[tuple[int, int, int, int]]()
         tokens, positions, slots, seats, sampling = [], [], [], [], []
@@ -214,6 +214,11 @@ def is_dense(start: int, tokens: int) -> bool:
     """Whether a chunk is worth the dense kernel: it reads no earlier pages, is long, and of a length that others
     have too, as that kernel is set up for each length anew (75 ms on an H200)."""
     return start == 0 and tokens >= DENSE_MIN_TOKENS and tokens % DENSE_STEP_TOKENS == 0
+
+
+def _longest_first(step: SequenceStep) -> int:
+    """Order of decodes: what attends to most begins first, so that attention does not end with it alone."""
+    return -step.start
 
 
 def _dense_last(step: SequenceStep) -> tuple[bool, int]:

@@ -50,6 +50,13 @@ def test_decodes_come_first_then_padding_then_chunks() -> None:
     assert [(row.step.sequence_id, row.row, row.position) for row in packed.sampling] == [(2, 0, 4), (1, 4, 19)]
 
 
+def test_the_decode_that_attends_to_most_is_the_first_row() -> None:
+    packed = packer().pack([step(1, [7], 3, [4]), step(2, [8], 17, [5, 6]), step(3, [9], 4, [7])], pad_to=4)
+    assert parts(packed)["positions"] == [17, 4, 3, 0]
+    assert [row.step.sequence_id for row in packed.sampling] == [2, 3, 1]
+    assert [each.sequence_id for each in packed.steps] == [2, 3, 1]
+
+
 def test_a_chunk_inside_a_prompt_samples_nothing() -> None:
     packed = packer().pack([step(1, [7], 0, [4], sample=False), step(2, [6, 6], 0, [5], sample=False)])
     assert packed.sampling == () and packed.decodes == 0 and len(packed.chunks) == 2
