@@ -139,17 +139,22 @@ def index(images: Iterable[Image]) -> bytes:
 
 
 def read_index(layout: Path, blobs: Path) -> list[Image]:
-    """The images of a layout; none when there is no layout."""
+    """The images of a layout whose blobs are all there: somebody may have emptied the cache; none without a layout."""
     path = layout / "index.json"
     if not path.exists():
         return []
-    return [_read_image(entry, blobs) for entry in json.loads(path.read_bytes())["manifests"]]
+    found = (_read_image(entry, blobs) for entry in json.loads(path.read_bytes())["manifests"])
+    return [image for image in found if image is not None]
 
 
-def _read_image(entry: Json, blobs: Path) -> Image:
+def _read_image(entry: Json, blobs: Path) -> Image | None:
     digest = entry["digest"].removeprefix("sha256:")
+    if not (blobs / digest).exists():
+        return None
     manifest = json.loads((blobs / digest).read_bytes())
     parts = [part["digest"].removeprefix("sha256:") for part in (manifest["config"], *manifest["layers"])]
+    if not all((blobs / part).exists() for part in parts):
+        return None
     name = entry["annotations"]["org.opencontainers.image.ref.name"]
     return Image(name, digest, entry["size"], (digest, *parts))
 

@@ -1,5 +1,6 @@
 """Everything that a box needs and that can be made beforehand: Debian packages, Go binaries, images."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.cluster import images
-from e2e.cluster.binaries import build_binaries
+from e2e.cluster.binaries import build_binaries, cache_folder, cached_binaries
 from e2e.cluster.errors import BoxError
 from e2e.cluster.progress import Progress
 
@@ -34,6 +35,10 @@ PACKAGES = {
     # for the demo and the tests of the dashboards
     "prometheus": "prometheus",
 }
+
+
+FIRST_TIME_BYTES = 8 << 30
+"""Of binaries, images and Go's caches, with a little to spare."""
 
 
 def missing(wanted: Mapping[str, str]) -> list[str]:
@@ -69,8 +74,23 @@ def _apt(arguments: Sequence[str], names: str) -> None:
         raise BoxError(f"{names} are missing and apt-get could not install them (no network?):\n{words}")
 
 
+def require_space() -> None:
+    """BoxError where what is compiled the first time will not fit: a full disk is not told by all who meet it."""
+    with contextlib.suppress(BoxError):
+        cached_binaries()
+        return
+    folder = cache_folder()
+    free = shutil.disk_usage(next(each for each in (folder, *folder.parents) if each.exists())).free
+    if free < FIRST_TIME_BYTES:
+        raise BoxError(
+            f"compiling Kubernetes and building the images takes {FIRST_TIME_BYTES >> 30} GB of {folder.parent} the first "
+            f"time, and {free / 2**30:.1f} GB are free: make room, or name a folder of a larger disk in XDG_CACHE_HOME"
+        )
+
+
 def prepare(state: Path) -> None:
     """The images are made while the binaries compile; the pause image waits for its binary."""
+    require_space()
     with Progress() as progress, ThreadPoolExecutor(2) as pool:
         install_packages(PACKAGES, progress.teller("packages"))
         progress.done("packages", "complete")

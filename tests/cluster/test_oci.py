@@ -73,6 +73,18 @@ def test_an_image_is_read_back_from_its_layout(tmp_path: Path, tree: Path) -> No
     assert image.blobs[oci.FIRST_LAYER :] == (layer.digest,)
 
 
+@pytest.mark.parametrize("which", [0, 1, oci.FIRST_LAYER])
+def test_an_image_whose_blobs_are_gone_is_not_there(tmp_path: Path, tree: Path, which: int) -> None:
+    blobs, layout = tmp_path / "blobs", tmp_path / "layout"
+    whole = oci.write_image(blobs, "localhost/whole:dev", [oci.write_layer(blobs, tree, "")], PROGRAM)
+    (tree / "more").touch()
+    image = oci.write_image(blobs, "localhost/app:dev", [oci.write_layer(blobs, tree, "app")], PROGRAM)
+    layout.mkdir()
+    (layout / "index.json").write_bytes(oci.index([whole, image]))
+    (blobs / image.blobs[which]).unlink()
+    assert oci.read_index(layout, blobs) == [whole]
+
+
 def test_without_a_layout_there_are_no_images(tmp_path: Path) -> None:
     assert oci.read_index(tmp_path, tmp_path) == []
 
