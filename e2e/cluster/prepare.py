@@ -83,7 +83,7 @@ def require_space() -> None:
     free = shutil.disk_usage(next(each for each in (folder, *folder.parents) if each.exists())).free
     if free < FIRST_TIME_BYTES:
         raise BoxError(
-            f"compiling Kubernetes and building the images takes {FIRST_TIME_BYTES >> 30} GB of {folder.parent} the first "
+            f"compiling Kubernetes and building images takes {FIRST_TIME_BYTES >> 30} GB of {folder.parent} the first "
             f"time, and {free / 2**30:.1f} GB are free: make room, or name a folder of a larger disk in XDG_CACHE_HOME"
         )
 
