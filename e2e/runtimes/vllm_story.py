@@ -5,6 +5,7 @@ Outside of `make test` for the size of its image: `make test-runtimes`.
 
 import time
 from collections.abc import Iterator
+from itertools import cycle
 from typing import NamedTuple
 
 import pytest
@@ -66,9 +67,13 @@ def held_by(pod: Pod) -> int:
     return load_of(parse(text, names.load_prefixes()), names).in_flight or 0
 
 
-def streams(service: Service) -> LoadPlan:
-    url = service.cluster_url()
-    target = Target(url=lambda: url, model="tiny", request_timeout_s=400)
+def streams(service: Service, pods: list[Pod] | None = None) -> LoadPlan:
+    """To the Service, or to `pods` in turn: kube-proxy may know of the latest one only later than the status does."""
+    urls = (
+        [service.cluster_url()] if pods is None else [f"http://{pod.address}:{labels.ENGINE_PORT}/v1" for pod in pods]
+    )
+    turns = cycle(urls)
+    target = Target(url=lambda: next(turns), model="tiny", request_timeout_s=400)
     return LoadPlan(target=target, ask=lambda n: Ask(f"{n}: a story", TOKENS), clients=STREAMS, requests=STREAMS)
 
 
@@ -86,7 +91,7 @@ def service(place: BoxSite, kubectl: Kubectl) -> Service:
 def scaled_down(service: Service) -> Left:
     """One of two pods leaves while every stream is open."""
     pods = service.pods()
-    with service.watch() as watch, Load.start(streams(service)) as load:
+    with service.watch() as watch, Load.start(streams(service, pods)) as load:
         held = _when_all_are_open(load, pods)
         started_s = time.monotonic()
         service.scale(1)
