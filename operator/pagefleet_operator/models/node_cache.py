@@ -2,12 +2,10 @@
 
 import asyncio
 import contextlib
-import json
 import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from pagefleet_api import labels
 from pagefleet_api.service import InferenceService
@@ -17,7 +15,7 @@ from pagefleet_operator.apiserver.cluster import ApiError, Cluster, NotFound, No
 from pagefleet_operator.facts.observed import Body
 from pagefleet_operator.kinds import CLAIM, DAEMON_SET, NODE, POD, SECRET, VOLUME
 from pagefleet_operator.models.downloads import Downloads
-from pagefleet_operator.models.node_demand import NodeDemand, Version, on_nodes
+from pagefleet_operator.models.node_demand import NodeDemand, Use, Version, on_nodes
 from pagefleet_operator.plan.node_cache import (
     Delete,
     Mark,
@@ -30,9 +28,9 @@ from pagefleet_operator.plan.node_cache import (
     steps_for,
     unsettled,
 )
-from pagefleet_operator.plan.node_placing import placing
 from pagefleet_operator.plan.prefetch import Prefetch, Stage
 from pagefleet_operator.settings import Settings
+from pagefleet_operator.status.crash import crash_words
 from pagefleet_operator.supplies import Lack, Stays, Supply, of_prefetch, refused
 
 log = logging.getLogger(__name__)
@@ -57,21 +55,12 @@ _NO_RIGHTS = (
     "model.cache.mode: Node needs rights over nodes and volumes, which the chart gives with nodeCache.enabled: true; "
     "give them, or use model.cache.mode: PVC or None: "
 )
+_BROKEN = "an error of the operator, not of the service, keeps it from looking after the model"
+_TRACE = "it tries again; its log has the trace under node_model_broken"
 
 
 _Problems = dict[str | None, str]
 """What was refused, by the namespace that it is about; None: everybody's."""
-
-
-class _Use(NamedTuple):
-    """One model of one service on the nodes of its pods: what holds of it holds of no other one, of no other service of
-    that name, and of no other nodes.
-    """
-
-    key: ServiceKey
-    uid: str
-    model: str
-    placing: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +72,7 @@ class _Known:
 
     at_s: float
     users: dict[str, Version]
-    progress: dict[_Use, Prefetch]
+    progress: dict[Use, Prefetch]
     busy: bool = False
     empty: bool = False
 
@@ -119,7 +108,7 @@ class NodeCache:
             return Supply()
         if (lack := self._refusal(service)) is not None:
             return Supply(lack)
-        found = None if self._known is None else self._known.progress.get(_use(service))
+        found = None if self._known is None else self._known.progress.get(Use.of(service))
         found = found or Prefetch(Stage.FETCHING, "the operator sees to it within seconds")
         return of_prefetch(found, stays=Stays.PLACE)
 
@@ -143,32 +132,59 @@ class NodeCache:
                 self._known = None
             except ApiError as error:
                 log.warning("node_cache_failed", extra={"error": str(error)})
-            except Exception:  # a bug that one service's spec brings out must not end the operator of all
+            except Exception:  # a bug must not end the operator
                 log.exception("node_cache_broken")
             await asyncio.sleep(_LOOK_S)
 
     async def _turn(self, store: render.NodeStore) -> _Known:
         """Look at everything and write what is missing. Raises ApiError when it cannot look, and NotLeading."""
-        wanted = self._models(store)
-        users = self._demand.versions(user for model in wanted for user in model.users)
+        wanted = self._wanted()
+        services = [service for users in wanted.values() for service in users]
+        versions = self._demand.versions(services)
         try:
             seen = await self._look(store)
         except Refused as error:
             refused = Prefetch(Stage.FAILING, f"{_NO_RIGHTS}{error}")
-            return _Known(time.monotonic(), users, {_use(user): refused for model in wanted for user in model.users})
-        models = [model for model in wanted if self._goes_on(model, seen)]
-        leaving = leftovers({model.name for model in wanted}, seen)
+            return _Known(time.monotonic(), versions, {Use.of(service): refused for service in services})
+        leaving = leftovers(wanted.keys(), seen)
         for steps in leaving.values():
             await self._carry_out(steps)
-        told: dict[_Use, Prefetch] = {}
+        told: dict[Use, Prefetch] = {}
         busy = unsettled(seen) or bool(leaving)
-        for model in models:
+        for name, users in wanted.items():
+            moved, found = await self._see_to(name, users, store, seen)
+            busy = busy or moved
+            told |= found
+        busy = busy or any(found.stage is not Stage.CACHED for found in told.values())
+        return _Known(time.monotonic(), versions, told, busy, empty=not (told or leaving))
+
+    async def _see_to(
+        self, name: str, users: Sequence[InferenceService], store: render.NodeStore, seen: NodesSeen
+    ) -> tuple[bool, dict[Use, Prefetch]]:
+        """Write what one model lacks: whether there was anything, and how far the model is for each of its users.
+
+        An error of ours over one model is told to its users and is nobody else's trouble. Raises ApiError.
+        """
+        try:
+            model = render.node_model(users, store)
+            if not self._goes_on(model, seen):
+                return False, {}
             steps = steps_for(model, seen)
             problems = {**await self._carry_out(steps), **await self._hand_on(model, seen)}
-            busy = busy or bool(steps)
-            told |= self._told(model, replace(seen, nodes=list(self._nodes.values())), problems)
-        busy = busy or any(found.stage is not Stage.CACHED for found in told.values())
-        return _Known(time.monotonic(), users, told, busy, empty=not (models or leaving))
+            return bool(steps), self._told(model, replace(seen, nodes=list(self._nodes.values())), problems)
+        except ApiError:
+            raise
+        except Exception as error:
+            services = [f"{user.namespace}/{user.name}" for user in users]
+            log.exception("node_model_broken", extra={"model": name, "services": services})
+            return True, self._broken(users, error)
+
+    def _broken(self, users: Sequence[InferenceService], error: Exception) -> dict[Use, Prefetch]:
+        """What is told of a model that an error of ours keeps from being looked after; one that is there stays."""
+        failing = Prefetch(Stage.FAILING, f"{_BROKEN}: {crash_words(error)}; {_TRACE}")
+        before = {} if self._known is None else self._known.progress
+        cached = {use: found for use, found in before.items() if found.stage is Stage.CACHED}
+        return {use: cached.get(use, failing) for use in map(Use.of, users)}
 
     def _goes_on(self, model: NodeModel, seen: NodesSeen) -> bool:
         """A model that is not asked for yet waits for a pass over one of its services: that may want no pods."""
@@ -188,11 +204,12 @@ class NodeCache:
     def _wanting(self) -> list[InferenceService]:
         return [service for service in self._demand.services() if self._refusal(service) is None]
 
-    def _models(self, store: render.NodeStore) -> list[NodeModel]:
+    def _wanted(self) -> dict[str, list[InferenceService]]:
+        """The services that want each model, by the model's name."""
         by_name: dict[str, list[InferenceService]] = {}
         for service in sorted(self._wanting(), key=lambda user: (user.namespace, user.name)):
             by_name.setdefault(render.node_model_name(service), []).append(service)
-        return [render.node_model(users, store) for users in by_name.values()]
+        return by_name
 
     async def _look(self, store: render.NodeStore) -> NodesSeen:
         items = self._cluster.items
@@ -254,10 +271,10 @@ class NodeCache:
                 self._nodes[node] = await self._cluster.mark_node(node, label, value)
                 log.info("node_marked", extra={"node": node, "label": label, "value": value})
 
-    def _told(self, model: NodeModel, seen: NodesSeen, problems: _Problems) -> dict[_Use, Prefetch]:
+    def _told(self, model: NodeModel, seen: NodesSeen, problems: _Problems) -> dict[Use, Prefetch]:
         """How far the model is for each of its users."""
         fetching = [pod for pod in seen.pods_of(model.name).values() if not pod.ready][:_ASKED]
-        uses = {_use(user): user for user in model.users}
+        uses = {Use.of(user): user for user in model.users}
         said = {uid: told for use in uses for uid, told in self._downloads.about(use.key, fetching).items()}
         found = {use: progress(model, user, seen, said) for use, user in uses.items()}
         for use, prefetch in found.items():
@@ -278,8 +295,3 @@ class NodeCache:
 def _store(settings: Settings) -> render.NodeStore | None:
     flags = settings.node_cache
     return None if flags is None else render.NodeStore(settings.lease_namespace, settings.fetch_image, *flags)
-
-
-def _use(service: InferenceService) -> _Use:
-    places = json.dumps(placing(service), sort_keys=True)
-    return _Use(ServiceKey(service.namespace, service.name), service.uid, render.node_model_name(service), places)

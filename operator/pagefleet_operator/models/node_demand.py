@@ -1,5 +1,7 @@
 """Which services want their model on nodes, and which claims their pods mount: from the watch cache."""
 
+import json
+import logging
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
@@ -10,6 +12,9 @@ from pagefleet_operator.apiserver.cache import ServiceKey, WatchCache
 from pagefleet_operator.facts.mounts import claims_of
 from pagefleet_operator.facts.observed import Body
 from pagefleet_operator.plan.node_cache import ClaimKey
+from pagefleet_operator.plan.node_placing import placing
+
+log = logging.getLogger(__name__)
 
 
 class Version(NamedTuple):
@@ -18,6 +23,24 @@ class Version(NamedTuple):
     generation: int
     name: str
     decided: bool
+
+
+class Use(NamedTuple):
+    """One model of one service on the nodes of its pods: what holds of it holds of no other one, of no other service of
+    that name, and of no other nodes.
+    """
+
+    key: ServiceKey
+    uid: str
+    model: str
+    placing: str
+
+    @classmethod
+    def of(cls, service: InferenceService) -> "Use":
+        """That of the service's present spec."""
+        places = json.dumps(placing(service), sort_keys=True)
+        key = ServiceKey(service.namespace, service.name)
+        return cls(key, service.uid, render.node_model_name(service), places)
 
 
 class NodeDemand:
@@ -80,6 +103,9 @@ class NodeDemand:
         try:
             service = InferenceService.parse(body)
         except InvalidService:
+            return before
+        except Exception:  # of one service; its own passes tell of it
+            log.exception("node_demand_broken", extra={"service": f"{meta['namespace']}/{meta['name']}"})
             return before
         return service if on_nodes(service) else None
 

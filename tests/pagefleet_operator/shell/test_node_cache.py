@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from pagefleet_api import labels
+from pagefleet_api.reasons import Reason
+from pagefleet_api.service import InferenceService
+from pagefleet_operator import render
 from pagefleet_operator.apiserver import cluster as api
 from pagefleet_operator.apiserver.cache import ServiceKey, WatchCache
 from pagefleet_operator.kinds import CLAIM, DAEMON_SET, NODE, POD, SECRET, VOLUME, Kind
@@ -343,6 +346,66 @@ async def test_a_daemon_set_that_is_refused_is_told_of() -> None:
     rig.server.refuses["apply DaemonSet system"] = api.Refused("denied by a policy")
     await rig.turn()
     assert "denied by a policy" in rig.told(secret="t")
+
+
+def breaks(monkeypatch: pytest.MonkeyPatch, place: Any, name: str) -> None:
+    """A bug that shows with the model hf://org/bad alone."""
+    whole = getattr(place, name)
+
+    def broken(*given: Any) -> Any:
+        if "hf://org/bad" in str(given):
+            raise RuntimeError("a bug; token=hunter2")
+        return whole(*given)
+
+    monkeypatch.setattr(place, name, broken)
+
+
+BUGS = [(render, "node_model"), (node_cache, "steps_for"), (node_cache, "progress")]
+
+
+@pytest.mark.parametrize(("place", "name"), BUGS, ids=[name for _, name in BUGS])
+async def test_a_bug_over_one_model_is_no_other_models_trouble(
+    place: Any, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig()
+    rig.service("a", uri="hf://org/bad")
+    rig.service("z")
+    breaks(monkeypatch, place, name)
+    assert (await rig.turn())[-len(FIRST) :] == FIRST
+    assert "is to fetch it" in rig.told(name="z")
+    bad = rig.lack(name="a", model={"uri": "hf://org/bad"})
+    assert bad is not None and bad.ready.reason == Reason.MODEL_FETCH_FAILED
+    assert "an error of the operator, not of the service" in bad.ready.message
+    assert "RuntimeError: a bug" in bad.ready.message and "hunter2" not in bad.ready.message
+    (record,) = [record for record in caplog.records if record.message == "node_model_broken"]
+    assert record.__dict__["services"] == ["n/a"] and record.__dict__["model"] and record.exc_info
+
+
+async def test_a_model_that_is_there_stays_so_while_a_bug_keeps_it_from_being_looked_after(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig, bad = Rig(), {"uri": "hf://org/bad"}
+    rig.service(uri="hf://org/bad")
+    await rig.turn()
+    await rig.turn()
+    for place in ("a", "b"):
+        rig.server.objects["Pod", "system", place] = pod(place, ready=True, model=model_of(user(model=bad)))
+    await rig.turn()
+    assert rig.lack(model=bad) is None
+    breaks(monkeypatch, node_cache, "steps_for")
+    assert await rig.turn() == []
+    assert rig.lack(model=bad) is None
+
+
+async def test_a_bug_in_reading_one_service_is_no_other_services_trouble(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig()
+    rig.service("a", uri="hf://org/bad")
+    rig.service("z")
+    breaks(monkeypatch, InferenceService, "parse")
+    assert await rig.turn() == FIRST
+    assert [record.__dict__["service"] for record in caplog.records if record.exc_info] == ["n/a"]
 
 
 async def until(rig: Rig, found: Any) -> None:
