@@ -9,6 +9,8 @@ has piled up since. As every such attempt makes requests wait, the next one goes
 
 Other metrics may rise after a way down because there is more load. That is in doubt until the pods that were added are
 ready: when the load is then again what it was before the number went up, it was the same load on too few.
+
+A way down from nothing in flight shows nothing about a load: each one that follows is another.
 """
 
 from pagefleet_api.scaling import MetricType
@@ -37,7 +39,7 @@ def floor(memory: Memory, policy: Policy, readings: Readings, now: Now) -> int:
     proof = memory.overrun
     if proof is None or proof.policy != policy or now.monotonic_s - proof.when_s >= PROOF_S:
         return 0
-    alike = readings.in_flight.known >= ALIKE * proof.in_flight
+    alike = readings.in_flight.known >= ALIKE * proof.in_flight > 0
     return proof.pods + 1 if alike else 0
 
 
@@ -71,7 +73,7 @@ def learn(
     if desired <= memory.desired or not queued:
         return _settled(memory, policy, readings, now) or memory.overrun
     failed, load, descent = min(memory.desired, fleet.ready), readings.in_flight.known, _recent(memory, now)
-    if descent is None or descent.pods <= failed:
+    if descent is None or descent.pods <= failed or not descent.in_flight:
         return Overrun(failed, load, now.monotonic_s, policy)
     return Overrun(_halfway(failed, descent), min(load, descent.in_flight), now.monotonic_s, policy)
 
@@ -89,7 +91,7 @@ def descend(memory: Memory, readings: Readings, desired: int, now: Now) -> Desce
 def doubt(memory: Memory, policy: Policy, now: Now) -> Doubt | None:
     """What is open when the load raises the number soon after a way down."""
     descent = memory.descent
-    if memory.doubt is not None or descent is None:
+    if memory.doubt is not None or descent is None or not descent.in_flight:
         return memory.doubt
     if policy.down.window_s < PATIENT_S or now.monotonic_s - descent.when_s >= SETTLING_S:
         return None

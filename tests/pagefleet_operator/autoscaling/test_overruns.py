@@ -9,10 +9,10 @@ import pytest
 
 from pagefleet_api.step_costs import StepCosts, default
 from pagefleet_cli.simulation import Balancing, EngineModel, FleetModel, Request, Trace, timeline
-from pagefleet_operator.autoscaling import Policy, decide
+from pagefleet_operator.autoscaling import PodLoad, Policy, decide
 from pagefleet_operator.autoscaling.overruns import PATIENT_S, PROOF_S, SETTLING_S
 from pagefleet_operator.autoscaling.policy import DOWN
-from pagefleet_operator.autoscaling.values import Descent, Doubt, Memory
+from pagefleet_operator.autoscaling.values import Descent, Doubt, Memory, Overrun
 from tests.pagefleet_operator.autoscaling.build import SILENT, at, fleet, ready
 
 PARTS = ("fixed_s", "weights_s", "token_s")
@@ -156,3 +156,34 @@ def test_a_way_up_long_after_a_way_down_or_after_another_way_up_leaves_nothing_o
     once = replace(went_up_again(), doubt=None)
     more = decide(SEATS, fleet(ready(running=7), ready(running=7)), once, at(30)).memory
     assert (more.desired, more.doubt) == (4, None)
+
+
+_few_seats = functools.partial(Policy, min_replicas=1, max_replicas=8, max_num_seqs=8)
+BURSTS = [
+    pytest.param(_few_seats(waiting_target=4, kv_target=0.75), ready(waiting=20, running=8, kv=0.5), id="a queue"),
+    pytest.param(_few_seats(waiting_target=4, kv_target=0.75), ready(running=8, kv=0.99), id="KV"),
+    pytest.param(_few_seats(in_flight_target=4), ready(running=8), id="in flight"),
+]
+
+
+@pytest.mark.parametrize(("policy", "burst"), BURSTS)
+def test_a_burst_after_a_way_down_of_nothing_in_flight_keeps_no_pod_once_it_is_over(
+    policy: Policy, burst: PodLoad
+) -> None:
+    memory, numbers = Memory(8), []
+    for seconds in range(0, 1000, 10):
+        each = burst if 20 <= seconds < 60 else ready()
+        memory = decide(policy, fleet(*[each] * memory.desired), memory, at(seconds)).memory
+        numbers.append(memory.desired)
+    assert numbers[0] == 1 < max(numbers), "down, and up again"
+    assert numbers[-1] == 1, (numbers, memory.overrun)
+    assert memory.doubt is None
+
+
+def test_a_queue_after_a_way_down_of_nothing_in_flight_is_proof_of_its_own_load() -> None:
+    policy = _few_seats(waiting_target=4, kv_target=0.75)
+    down = decide(policy, fleet(*[ready()] * 6), Memory(6), at(0)).memory
+    queued = decide(policy, fleet(ready(waiting=20, running=8)), down, at(20)).memory
+    assert queued.overrun == (1, 28, at(20).monotonic_s, policy)
+    unknown = replace(queued, overrun=Overrun(1, 0, at(20).monotonic_s, policy))
+    assert decide(policy, fleet(*[ready()] * 6), unknown, at(500)).desired == 1, "no load is like none"
