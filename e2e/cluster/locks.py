@@ -3,7 +3,8 @@
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 
@@ -17,3 +18,15 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def built_once(folder: Path, build: Callable[[Path], None]) -> Path:
+    """`folder`, as `build` fills one, unless it is there: all of it or nothing, whenever we are killed."""
+    with locked(folder):
+        if not any(folder.iterdir()):
+            partial = folder.with_suffix(".partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            build(partial)
+            partial.rename(folder)
+    return folder

@@ -2,12 +2,11 @@
 by default, and containerd 2 in place of Debian's. Compiled once.
 """
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from e2e.cluster import binaries
-from e2e.cluster.locks import locked
+from e2e.cluster.locks import built_once
 
 KUBERNETES_VERSION = "v1.35.4"
 CONTAINERD_VERSION = "v2.4.2"
@@ -26,17 +25,14 @@ def build(tell: Callable[[str], None]) -> Path:
     usual = binaries.build_binaries(tell)
     facts = (usual.name, *binaries.build_flags(KUBERNETES_VERSION), CONTAINERD_VERSION, *_FLAGS)
     folder = usual.parent / f"newer-{binaries.content_key({}, *facts)}"
-    with locked(folder):
-        if not (folder / "hyperkube").exists():
-            partial = folder.with_suffix(".partial")
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir()
-            _compile(partial, tell)
-            for name in ("helm", "coredns", "pause"):
-                (partial / name).hardlink_to(usual / name)
-            (partial / "kubectl").symlink_to("hyperkube")
-            partial.rename(folder)
-    return folder
+    return built_once(folder, lambda partial: _fill(partial, usual, tell))
+
+
+def _fill(folder: Path, usual: Path, tell: Callable[[str], None]) -> None:
+    _compile(folder, tell)
+    for name in ("helm", "coredns", "pause"):
+        (folder / name).hardlink_to(usual / name)
+    (folder / "kubectl").symlink_to("hyperkube")
 
 
 def _compile(folder: Path, tell: Callable[[str], None]) -> None:

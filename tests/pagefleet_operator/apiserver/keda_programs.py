@@ -18,7 +18,7 @@ import yaml
 
 from e2e.cluster.binaries import cache_folder, content_key
 from e2e.cluster.box import Box
-from e2e.cluster.locks import locked
+from e2e.cluster.locks import built_once
 from tests.pagefleet_operator.apiserver.aggregation import API_SERVICES, served
 from tests.pagefleet_operator.apiserver.api import Api, ApiRefusal, Json, eventually
 from tests.ports import free_port
@@ -115,16 +115,13 @@ def _module() -> Path:
 def _programs() -> Path:
     """The folder of `operator` and `adapter`."""
     folder = cache_folder() / "bin" / f"keda-{content_key({}, MODULE, _CASE.pattern, _SHARED, *_BUILD)}"
-    with locked(folder):
-        if not (folder / "adapter").exists():
-            sources = _sources(folder.with_suffix(".sources"))
-            partial = folder.with_suffix(".partial")
-            partial.mkdir(exist_ok=True)
-            _go([*_BUILD, "-o", f"{partial}/", "./cmd/operator", "./cmd/adapter"], sources)
-            for program in partial.iterdir():
-                program.rename(folder / program.name)
-            shutil.rmtree(sources)
-    return folder
+    return built_once(folder, _build)
+
+
+def _build(folder: Path) -> None:
+    sources = _sources(folder.with_suffix(".sources"))
+    _go([*_BUILD, "-o", f"{folder}/", "./cmd/operator", "./cmd/adapter"], sources)
+    shutil.rmtree(sources)
 
 
 def _sources(folder: Path) -> Path:
