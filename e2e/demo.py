@@ -87,8 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         place = site(os.environ)
     except ValueError as error:
         parser.error(str(error))
-    given = os.environ.get("KUBECONFIG", "")
-    if command != "env" and isinstance(place, BoxSite) and given not in {"", str(place.box.kubeconfig)}:
+    if command != "env" and os.environ.get("KUBECONFIG") and place.local:
         progress.line("KUBECONFIG is ignored without REGISTRY: the demo uses a cluster of its own on this machine.")
     try:
         if command == "env":

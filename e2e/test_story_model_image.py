@@ -56,7 +56,8 @@ def test_with_the_right_path_it_serves_what_was_copied(service: Service, kubectl
     service.wait_until_ready(1, 120)
     wait_for("it answers", lambda: _answers(service), 20)
     (pod,) = [pod for pod in service.pods() if pod.ready and not pod.terminating]
-    assert "copied" in kubectl.run("logs", pod.name, "-c", labels.COPY_CONTAINER)
+    (copy,) = [each for each in pod.body["status"]["initContainerStatuses"] if each["name"] == labels.COPY_CONTAINER]
+    assert copy["state"]["terminated"]["message"].startswith("copied 1 files, "), copy
     volumes = {volume["name"]: volume for volume in pod.body["spec"]["volumes"]}
     assert "emptyDir" in volumes["models"], volumes
 

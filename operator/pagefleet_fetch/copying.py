@@ -1,8 +1,8 @@
-"""Copies a model out of the image in which it is started: `copying.py PATH INTO`, both absolute.
+"""Copies a model out of the image in which it is started: `copying.py PATH INTO TOLD`, all of them absolute.
 
 Run as a file, by an interpreter without a standard library: it imports what is built into Python or frozen in it, and
 nothing else. What the engine finds below INTO lies there as it does in the image. Links are followed, as they could
-lead out of what is copied.
+lead out of what is copied. That it is done is said in the file TOLD, and there alone as the last thing.
 """
 # ruff: noqa: PTH103, PTH112, PTH114, PTH116, PTH118, PTH120, PTH208
 # (pathlib is of the library that is not there)
@@ -13,8 +13,8 @@ import os
 import sys
 
 _CHUNK_BYTES = 1 << 26
-_MOST_FILES, _DEEPEST = 100_000, 100
-"""More is no model: links to folders can lead to any number of files."""
+_MOST_NAMES, _DEEPEST = 100_000, 100
+"""More is no model: links to folders can lead to any number of them, with or without files."""
 _NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _NAMES_TOLD = 10
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -32,18 +32,19 @@ class CannotCopy(Exception):
 
 def main(argv: list[str]) -> int:
     """The exit status; what a person must know is the last line on standard error."""
-    source, into = argv
+    source, into, told = argv
     try:
         entries = listed(source, into)
         check_room(entries, into)
-        print(f"copying {len(entries)} files, {sum(size for *_, size in entries)} bytes", flush=True)
+        what = f"{len(entries)} files, {sum(size for *_, size in entries)} bytes"
+        print(f"copying {what}", flush=True)
         for entry in entries:
             copy(*entry)
+        _tell(f"copied {what}", told)
     except CannotCopy as error:
         # names in an image are anybody's, and this line becomes part of a status
         print("".join(c if c.isprintable() else "?" for c in str(error)), file=sys.stderr, flush=True)
         return 1
-    print("copied", flush=True)
     return 0
 
 
@@ -63,35 +64,56 @@ def listed(source: str, into: str) -> list[Entry]:
         return [(source, target, found.st_size)]
     if not _is_folder(found):
         raise CannotCopy(f"{source} of the image is neither a file nor a folder")
-    entries: list[Entry] = []
-    _add_folder(source, target, [_place(found)], entries, (_of(into), _of(os.path.dirname(__file__))))
-    return entries
+    listing = _Listing(_place(found), (_of(into), _of(os.path.dirname(__file__))))
+    listing.add(source, target, [_place(found)])
+    return listing.entries
 
 
-def _add_folder(
-    folder: str, target: str, within: list[Place], entries: list[Entry], ours: tuple[Place | None, ...]
-) -> None:
-    """`within`: the folder and those above it, the outermost first: a link to one of them leads nowhere new."""
-    if len(within) > _DEEPEST or len(entries) > _MOST_FILES:
-        raise CannotCopy(
-            f"{folder} of the image: a model has no more than {_MOST_FILES} files, {_DEEPEST} folders deep"
-        )
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError as error:
-        raise CannotCopy(_unreadable(folder, error)) from error
-    for name in names:
-        path, goes = os.path.join(folder, name), os.path.join(target, name)
+class _Listing:
+    """What is found below a folder, `first`; `ours` is no part of it."""
+
+    def __init__(self, first: Place, ours: tuple[Place | None, ...]) -> None:
+        self.entries: list[Entry] = []
+        self._first, self._ours = first, ours
+        self._names_seen = 0
+
+    def add(self, folder: str, target: str, within: list[Place]) -> None:
+        """`within`: the folder and those above it, the outermost first: a link to one of them leads nowhere new.
+
+        Raises CannotCopy.
+        """
+        for name in sorted(self._names(folder, len(within))):
+            path, goes = os.path.join(folder, name), os.path.join(target, name)
+            try:
+                found = os.stat(path)
+            except OSError as error:
+                if error.errno in _NOWHERE:
+                    continue  # a link to what is not there
+                raise CannotCopy(_unreadable(path, error)) from error
+            if _is_file(found):
+                self.entries.append((path, goes, found.st_size))
+            elif _is_folder(found) and self._is_new(path, found, within):
+                self.add(path, goes, [*within, _place(found)])
+
+    def _names(self, folder: str, depth: int) -> list[str]:
+        """Of everything in a folder, looked at one by one: there may be more than fit into memory."""
+        names: list[str] = []
         try:
-            found = os.stat(path)
+            with os.scandir(folder) as found:
+                for each in found:
+                    names.append(each.name)
+                    self._names_seen += 1
+                    if self._names_seen > _MOST_NAMES or depth > _DEEPEST:
+                        break
         except OSError as error:
-            if error.errno in _NOWHERE:
-                continue  # a link to what is not there
-            raise CannotCopy(_unreadable(path, error)) from error
-        if _is_file(found):
-            entries.append((path, goes, found.st_size))
-        elif _is_folder(found) and _place(found) not in (*within, *ours) and _is_inside(path, found, within[0]):
-            _add_folder(path, goes, [*within, _place(found)], entries, ours)
+            raise CannotCopy(_unreadable(folder, error)) from error
+        if self._names_seen > _MOST_NAMES or depth > _DEEPEST:
+            most = f"{_MOST_NAMES} files and folders, {_DEEPEST} deep"
+            raise CannotCopy(f"{folder} of the image: a model has no more than {most}")
+        return names
+
+    def _is_new(self, path: str, found: os.stat_result, within: list[Place]) -> bool:
+        return _place(found) not in (*within, *self._ours) and _is_inside(path, found, self._first)
 
 
 def _is_inside(path: str, found: os.stat_result, first: Place) -> bool:
@@ -134,6 +156,18 @@ def copy(source: str, target: str, size: int) -> None:
         os.close(reads)
     if copied != size:
         raise CannotCopy(f"cannot copy {source}: it ended after {copied} of {size} bytes")
+
+
+def _tell(words: str, told: str) -> None:
+    print(words, flush=True)
+    try:
+        file = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        try:
+            os.write(file, words.encode())
+        finally:
+            os.close(file)
+    except OSError as error:
+        raise CannotCopy(f"copied, but cannot say so in {told}: {error.strerror}") from error
 
 
 def _is_folder(found: os.stat_result) -> bool:

@@ -1,14 +1,19 @@
 """The Python that starts in any image, and what it copies out of one."""
 
 import ast
+import importlib.util
 import os
+import py_compile
+import re
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from pagefleet_api.copier import Layout
+from pagefleet_api.copier import _OF_PYTHON, Layout
 from pagefleet_fetch import copier, copying
 
 
@@ -35,33 +40,117 @@ def _copied(into: Path) -> dict[str, bytes]:
 
 def _run(source: Path, into: Path) -> int:
     into.mkdir(exist_ok=True)
-    return copying.main([str(source), str(into)])
+    return copying.main([str(source), str(into), str(into.with_suffix(".told"))])
 
 
-def test_a_placed_copier_runs_without_the_library_and_the_environment_of_where_it_is(
-    image: Path, tmp_path: Path
-) -> None:
-    layout = Layout(str(tmp_path / "home"))
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    """A placed copier."""
+    placed = Layout(str(tmp_path_factory.mktemp("home")))
     for _ in range(2):  # the second time over what the first has left, as after a restart of the container
-        copier.place(layout)
-    into = tmp_path / "into"
+        copier.place(placed)
+    return placed
+
+
+class _Ended(NamedTuple):
+    """How a copier ended in an image's environment, as the kubelet sees it, and the copy."""
+
+    status: int
+    errors: str
+    told: str | None
+    copied: dict[str, bytes]
+
+
+def _in_image(layout: Layout, image: Path, into: Path, environment: Mapping[str, str]) -> _Ended:
     into.mkdir()
-    command = [*layout.argv(), str(image / "models"), str(into)]
-    of_image = {
-        "PYTHONIOENCODING": "latin-1",
-        "PYTHONPLATLIBDIR": "lib64",
-        "LD_PRELOAD": "/evil.so",
-        "PYTHONDEVMODE": "1",
+    told = into.with_suffix(".told")
+    command = [*layout.argv(), str(image / "models"), str(into), str(told)]
+    try:
+        done = subprocess.run(
+            command,
+            env={**environment, **layout.environment},
+            cwd="/",
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=60,
+        )
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"it waits for a named pipe of the image with {environment}")
+    words = told.read_text() if told.exists() else None
+    return _Ended(done.returncode, done.stderr, words, _copied(into / str(image).lstrip("/") / "models"))
+
+
+def _hostile(image: Path, layout: Layout) -> dict[str, str]:
+    """What an image may set to have its own code run. Whoever opens its pipes waits for ever."""
+    spelled = "xx_XX.ISO-8859-15"
+    for name in (spelled, spelled.replace("ISO-8859-15", "iso885915"), "C.UTF-8", "C.utf8"):
+        (image / "locales" / name).mkdir(parents=True)
+        os.mkfifo(image / "locales" / name / "LC_CTYPE")
+    os.mkfifo(image / "gconv-modules")
+    encodings = next(Path(layout.home).rglob("encodings")) / "__init__.py"
+    bytecode = importlib.util.cache_from_source(str(encodings))
+    source = image / "evil.py"
+    source.write_text("import os\nos.write(2, b'the image runs\\n')\n")
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    cached = image / "bytecode" / Path(bytecode).parent.parent.relative_to("/") / Path(bytecode).name
+    py_compile.compile(str(source), str(cached), invalidation_mode=unchecked)
+    return {
+        **dict.fromkeys(("LANG", "LC_ALL", "LC_CTYPE"), spelled),
+        "LOCPATH": str(image / "locales"),
+        "GCONV_PATH": str(image),
+        "PYTHONPYCACHEPREFIX": str(image / "bytecode"),
+        "PYTHONHOME": str(image),
+        "PYTHONPATH": str(image),
+        "LD_LIBRARY_PATH": "/nowhere",
+        "GLIBC_TUNABLES": "glibc.malloc.check=3",
+        **dict.fromkeys(("LD_PRELOAD", "LD_AUDIT"), "/evil.so"),
+        "LD_DEBUG": "all",
+        "LD_PROFILE": "libc.so.6",
+        "LD_ASSUME_KERNEL": "9.9.9",
+        "LD_BIND_NOW": "1",
     }
-    of_image |= {"LD_LIBRARY_PATH": "/nowhere", "LANG": "de_DE.ISO-8859-1"}
-    environment = {**of_image, **layout.environment}
-    done = subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr, "nothing that a status would tell in place of the cause, and nothing was loaded"
+
+
+def test_a_placed_copier_runs_without_the_library_and_nothing_that_the_image_sets(
+    image: Path, layout: Layout, tmp_path: Path
+) -> None:
+    ended = _in_image(layout, image, tmp_path / "into", _hostile(image, layout))
+    assert (ended.status, ended.errors) == (0, ""), "nothing of it ran, or would be told in place of a cause"
+    assert ended.told == "copied 3 files, 10 bytes"
+    assert ended.copied["model.safetensors"] == b"weights"
     assert Path(layout.nothing).stat().st_size == 0
-    assert _copied(into / str(image).lstrip("/") / "models")["model.safetensors"] == b"weights"
     size_mb = sum(path.stat().st_size for path in Path(layout.home).rglob("*") if path.is_file()) / 1e6
     assert size_mb < 60, f"each pod writes it: {size_mb:.0f} MB"
+
+
+@pytest.mark.parametrize("value", ["1", "x", "/evil"])
+def test_no_variable_that_python_knows_keeps_it_from_its_work(
+    image: Path, layout: Layout, tmp_path: Path, value: str
+) -> None:
+    told = subprocess.run([sys.executable, "--help-env"], capture_output=True, text=True, check=True).stdout
+    known = set(re.findall(r"^(PYTHON\w+)", told, re.MULTILINE)) | set(_OF_PYTHON)
+    assert "PYTHONHASHSEED" in known
+    ended = _in_image(layout, image, tmp_path / "into", dict.fromkeys(known, value))
+    assert (ended.status, ended.errors) == (0, ""), known
+    assert ended.told
+
+
+@pytest.mark.parametrize("value", ["", "1"])
+def test_where_the_loader_only_lists_libraries_nothing_says_that_the_model_was_copied(
+    image: Path, layout: Layout, tmp_path: Path, value: str
+) -> None:
+    ended = _in_image(layout, image, tmp_path / "into", {"LD_TRACE_LOADED_OBJECTS": value})
+    assert (ended.status, ended.told, ended.copied) == (0, None, {})
+
+
+def test_it_fails_where_it_cannot_say_that_it_has_copied(
+    image: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "into.told").mkdir()
+    assert _run(image / "models", tmp_path / "into") == 1
+    assert f"copied, but cannot say so in {tmp_path}/into.told: Is a directory" in capsys.readouterr().err
 
 
 def test_it_needs_nothing_of_the_standard_library() -> None:
@@ -80,7 +169,7 @@ def test_it_ends_at_once_when_its_pod_is_to_go(tmp_path: Path) -> None:
 import os, sys, time
 os.sendfile = lambda *_: time.sleep(0.01) or 1
 os.statvfs = lambda _: os.statvfs_result((1, 1, 0, 0, 1 << 50, 0, 0, 0, 0, 0))
-sys.argv[1:] = {[str(big), str(into)]!r}
+sys.argv[1:] = {[str(big), str(into), "/dev/null"]!r}
 exec(compile(open({copying.__file__!r}).read(), {copying.__file__!r}, "exec"))
 """
     with subprocess.Popen([sys.executable, "-c", slow], stdout=subprocess.PIPE, text=True) as running:
@@ -100,21 +189,47 @@ def test_what_is_no_file_is_refused_and_links_that_lead_nowhere_are_left_out(
     assert _run(image / "models", tmp_path / "into") == 0
 
 
-def test_links_that_lead_to_ever_more_files_end_with_words(
-    image: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("file", ["w", None], ids=["with files", "without files"])
+def test_links_that_lead_to_ever_more_folders_end_with_words(
+    image: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, file: str | None
 ) -> None:
-    monkeypatch.setattr(copying, "_MOST_FILES", 100)
-    for number in range(12):
+    monkeypatch.setattr(copying, "_MOST_NAMES", 100)
+    for number in range(40):
         folder = image / f"f{number}"
         folder.mkdir()
-        (folder / "w").touch()
+        if file:
+            (folder / file).touch()
         for link in "ab":
             (folder / link).symlink_to(f"../f{number + 1}")
     assert _run(image / "f0", tmp_path / "into") == 1
-    assert "a model has no more than 100 files" in capsys.readouterr().err
+    assert "a model has no more than 100 files and folders, 100 deep" in capsys.readouterr().err
     monkeypatch.setattr(copying, "_DEEPEST", 5)
-    assert _run(image / "f8", tmp_path / "into") == 0
-    assert _run(image / "f4", tmp_path / "into") == 1
+    assert _run(image / "f37", tmp_path / "into") == 0
+    assert _run(image / "f32", tmp_path / "into") == 1
+
+
+def test_a_folder_of_ever_more_names_is_not_read_to_its_end(
+    image: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Endless:
+        name = "w"
+        read = 0
+
+        def __enter__(self) -> "Endless":
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def __iter__(self) -> Iterator["Endless"]:
+            while True:
+                self.read += 1
+                assert self.read < 200
+                yield self
+
+    monkeypatch.setattr(copying, "_MOST_NAMES", 100)
+    monkeypatch.setattr(os, "scandir", lambda _: Endless())
+    assert _run(image / "models", tmp_path / "into") == 1
+    assert "a model has no more than 100 files and folders" in capsys.readouterr().err
 
 
 def test_what_lies_on_another_disk_is_told_where_a_path_was_named(image: Path, tmp_path: Path) -> None:

@@ -36,10 +36,13 @@ _SEE_ABOVE = re.compile(r"(?i)see .*\babove\b")
 _ERROR = re.compile(r"\b\w*(Error|Exception): ")
 _SAYING = ("reason", "error", "text", "event")
 """Fields of a log line in JSON, the most telling first."""
+_NOT_COPIED = "the model cannot be copied out of the image of model.uri"
 _MODEL_CONTAINERS = {
     labels.FETCH_CONTAINER: "the model cannot be downloaded",
-    labels.COPY_CONTAINER: "the model cannot be copied out of the image of model.uri",
+    labels.COPIER_CONTAINER: _NOT_COPIED,
+    labels.COPY_CONTAINER: _NOT_COPIED,
 }
+_TRACED = "its container ended without a word; build it without the environment variable LD_TRACE_LOADED_OBJECTS"
 _SIGNALLED = 128
 _LONGEST_WORDS = 500
 
@@ -91,6 +94,9 @@ def pod_problem(spec: Body, status: Body, container: Body) -> PodProblem:
     """Why a pod that is not ready is not: `container` is its engine's status, empty before there is one."""
     if status.get("phase") == "Failed" and status.get("reason"):
         return _failed(status)
+    silent = _silent_copy(status)
+    if silent is not None:
+        return silent
     waits = [container, *(status.get("initContainerStatuses") or ())]
     found = [problem for item in waits if (problem := _container_problem(spec, item)) is not None]
     return found[0] if found else _pod_wide(spec, status, container)
@@ -166,6 +172,20 @@ def _of_model(crash: PodProblem, failing: str) -> PodProblem:
     failed = crash.reason is Reason.CRASH_LOOP
     words = f"{failing}: {crash.message}"
     return PodProblem(Reason.MODEL_FETCH_FAILED, words, crash.since) if failed else crash
+
+
+def _silent_copy(status: Body) -> PodProblem | None:
+    """A copy that went well says so. One that did not begin, though it ended well, says nothing: see `copier.TOLD`."""
+    copies = [
+        (one.get("state") or {}).get("terminated")
+        for one in status.get("initContainerStatuses") or ()
+        if one.get("name") == labels.COPY_CONTAINER
+    ]
+    silent = [ended for ended in copies if ended and not ended.get("exitCode") and not ended.get("message")]
+    if not silent:
+        return None
+    words = f"{_NOT_COPIED}: {_TRACED}"
+    return PodProblem(Reason.MODEL_FETCH_FAILED, words, parse_time(silent[0].get("finishedAt")))
 
 
 def _exit(code: int) -> str:
@@ -261,7 +281,7 @@ def _pod_wide(spec: Body, status: Body, container: Body) -> PodProblem:
         if labels.FETCH_CONTAINER in preparing:
             where = f"the log of the container {labels.FETCH_CONTAINER} tells how far"
             return PodProblem(Reason.STARTING, f"the model is being downloaded: {where}")
-        if labels.COPY_CONTAINER in preparing:
+        if {labels.COPIER_CONTAINER, labels.COPY_CONTAINER} & set(preparing):
             return PodProblem(Reason.STARTING, "the model is being copied out of its image")
         if preparing:
             return PodProblem(Reason.STARTING, f"the init container {preparing[0]} runs")

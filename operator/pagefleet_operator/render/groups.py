@@ -13,7 +13,8 @@ Manifest = dict[str, Any]
 
 _AFTER_START = {"leaderworkerset.sigs.k8s.io/experimental-recreate-group-after-start": "true"}
 """A group is made anew when one of its pods was restarted, but not while one has not come to run: else nobody could
-read why it does not. Init containers' restarts count too, so what they bring must outlive their pod."""
+read why it does not. Init containers' restarts count too: what they bring must outlive their pod, or come again in one
+try, as a copy of what the node has."""
 
 
 def templates(service: InferenceService, images: pod.PodImages) -> Manifest:

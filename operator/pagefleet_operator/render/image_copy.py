@@ -23,7 +23,7 @@ def copy_containers(image: str, reference: str, folder: str, *, volume: str, res
     """One of our `image` that brings the copier, and one of the model's, `reference`, that starts it.
 
     folder: the path in the model's image, which is the path in the model's `volume` too; all of the image where it is
-    empty. What keeps it from being copied is the container's last word.
+    empty. What keeps it from being copied is the container's last word, and that it was copied its message.
     """
     bring = {
         "name": labels.COPIER_CONTAINER,
@@ -36,7 +36,9 @@ def copy_containers(image: str, reference: str, folder: str, *, volume: str, res
         "name": labels.COPY_CONTAINER,
         "image": reference,
         "command": _LAYOUT.argv(),
-        "args": [f"/{folder}", copier.INTO],
+        "args": [f"/{folder}", copier.INTO, copier.TOLD],
+        "workingDir": "/",
+        "terminationMessagePath": copier.TOLD,
         "env": [{"name": name, "value": value} for name, value in _LAYOUT.environment.items()],
         "volumeMounts": [
             {"name": _VOLUME, "mountPath": copier.HOME, "readOnly": True},

@@ -201,9 +201,29 @@ def download(state: dict[str, Any], name: str = "fetch-model") -> dict[str, Any]
             "the model cannot be copied out of the image of model.uri: exit code 1, 0 restarts: model not found",
         ),
         (
-            download({"running": {}}, "copy-model"),
-            Reason.STARTING,
-            "the model is being copied out of its image",
+            download(CRASH, "place-copier"),
+            Reason.MODEL_FETCH_FAILED,
+            "the model cannot be copied out of the image of model.uri: exit code 1, 0 restarts: model not found",
+        ),
+        (
+            {**engine(CRASH), **download({"terminated": {"exitCode": 0, "reason": "Completed"}}, "copy-model")},
+            Reason.MODEL_FETCH_FAILED,
+            "the model cannot be copied out of the image of model.uri: its container ended without a word; build it "
+            "without the environment variable LD_TRACE_LOADED_OBJECTS",
+        ),
+        (
+            {**engine(CRASH), **download({"terminated": {"exitCode": 0, "message": "copied"}}, "copy-model")},
+            Reason.CRASH_LOOP,
+            "exit code 1, 0 restarts: model not found",
+        ),
+        (
+            {**engine(CRASH), **download({"terminated": {"exitCode": 0}})},
+            Reason.CRASH_LOOP,
+            "exit code 1, 0 restarts: model not found",
+        ),
+        *(
+            (download({"running": {}}, name), Reason.STARTING, "the model is being copied out of its image")
+            for name in ("place-copier", "copy-model")
         ),
         (
             download(CRASH),

@@ -76,7 +76,9 @@ def test_a_model_is_copied_out_of_its_image_to_where_the_volume_would_have_it(ur
     assert (bring["name"], bring["image"]) == (labels.COPIER_CONTAINER, "control:1")
     assert (start["name"], start["image"]) == (labels.COPY_CONTAINER, "r/m:1")
     assert start["command"][0].startswith(f"{copier.HOME}/"), "nothing of the model's image is started"
-    assert start["args"] == [f"/{path}", copier.INTO]
+    assert start["args"] == [f"/{path}", copier.INTO, copier.TOLD]
+    assert start["terminationMessagePath"] == copier.TOLD, "where nothing is said, nothing was copied"
+    assert {"name": "LC_ALL", "value": "C"} in start["env"], "a named locale is of files of the image"
     assert {"name": "models", "emptyDir": {}} in pod["volumes"]
     assert {"name": "models", "mountPath": copier.INTO} in start["volumeMounts"]
     assert bring["resources"] == start["resources"] == {"requests": {"cpu": "1"}, "limits": {"memory": "2Gi"}}
