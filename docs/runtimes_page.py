@@ -101,8 +101,9 @@ that goes into [`spec.podTemplate`](pod-template.md). `model.uri: pkg://` is for
 [examples/custom-engine.yaml](../examples/custom-engine.yaml) shows `runtime: custom`. `engine.custom` says where it
 listens (`port`, `healthPath`, `metricsPath`), what it starts with (`command`) and which of its series are requests that
 run and wait (`metrics`). Its arguments are `engine.extraArgs`; Kubernetes replaces `$(PAGEFLEET_MODEL)`,
-`$(PAGEFLEET_SERVED_NAME)`, `$(PAGEFLEET_PORT)` and `$(PAGEFLEET_DRAIN_TIMEOUT)` in them. Without `metrics` it has a
-fixed number of replicas, and each drain lasts `drain.timeoutSeconds`, as nobody can tell when it is idle.
+`$(PAGEFLEET_SERVED_NAME)`, `$(PAGEFLEET_PORT)` and `$(PAGEFLEET_DRAIN_TIMEOUT)` in them, and `$$` by `$`, as in
+`extraArgs` of every engine. Without `metrics` it has a fixed number of replicas, and each drain lasts
+`drain.timeoutSeconds`, as nobody can tell when it is idle.
 """
 
 _IN_TABLE = [runtime for runtime in Runtime if runtime is not Runtime.CUSTOM]

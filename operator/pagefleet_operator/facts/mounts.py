@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pagefleet_operator.facts.expansion import plain
+
 MODELS = "/models"
 """Where models are mounted, read-only for the engine."""
 FILE = "file://"
@@ -20,7 +22,7 @@ def claims_of(spec: Mapping[str, Any]) -> Claims:
 
 
 def _folders(spec: Mapping[str, Any]) -> set[str]:
-    words = [str(word) for container in spec.get("containers") or () for word in _words(container)]
+    words = [plain(str(word)) for container in spec.get("containers") or () for word in _words(container)]
     paths = [word.removeprefix(FILE) for word in words if word.removeprefix(FILE).startswith(f"{MODELS}/")]
     return {path.removeprefix(f"{MODELS}/").partition("/")[0] for path in paths}
 

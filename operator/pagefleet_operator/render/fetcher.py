@@ -5,6 +5,7 @@ from typing import Any
 
 from pagefleet_api import labels
 from pagefleet_api.model_source import ModelSource
+from pagefleet_operator.facts.expansion import literal
 from pagefleet_operator.render.pod_security import restricted
 
 Part = dict[str, Any]
@@ -32,7 +33,7 @@ def fetch_container(
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-m", "pagefleet_fetch"],
-        "args": [model.uri, "--into", folder, *revision, "--error-file", _ERROR_FILE, *flags],
+        "args": [literal(model.uri), "--into", folder, *revision, "--error-file", _ERROR_FILE, *flags],
         "env": [{"name": "HF_HOME", "value": "/tmp/hf"}],
         **({"envFrom": secret} if secret else {}),
         **({"resources": resources} if resources else {}),

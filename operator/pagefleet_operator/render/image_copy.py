@@ -6,6 +6,7 @@ The image may hold nothing but files, so what copies them comes from an image of
 from typing import Any
 
 from pagefleet_api import copier, labels
+from pagefleet_operator.facts.expansion import literal
 from pagefleet_operator.render.pod_security import restricted
 
 Part = dict[str, Any]
@@ -36,7 +37,7 @@ def copy_containers(image: str, reference: str, folder: str, *, volume: str, res
         "name": labels.COPY_CONTAINER,
         "image": reference,
         "command": _LAYOUT.argv(),
-        "args": [f"/{folder}", copier.INTO, copier.TOLD],
+        "args": [literal(f"/{folder}"), copier.INTO, copier.TOLD],
         "workingDir": "/",
         "terminationMessagePath": copier.TOLD,
         "env": [{"name": name, "value": value} for name, value in _LAYOUT.environment.items()],

@@ -3,6 +3,7 @@
 from pagefleet_api import labels, quantity
 from pagefleet_api.launch import Launch
 from pagefleet_api.service import InferenceService, Spec
+from pagefleet_operator.facts.expansion import literal
 from pagefleet_operator.render import chat_template
 from pagefleet_operator.render.drain import leaving
 from pagefleet_operator.render.model import ModelPlace
@@ -14,7 +15,7 @@ def parts(service: InferenceService, model: ModelPlace) -> EngineParts:
     spec = service.spec
     admin = labels.ADMIN_PORT_NAME
     return EngineParts(
-        args=[*launch(service, model).argv(), *spec.engine.extra_args],
+        args=[*map(literal, launch(service, model).argv()), *spec.engine.extra_args],
         ports=[port(labels.PORT_NAME, labels.ENGINE_PORT), port(admin, labels.ADMIN_PORT)],
         env_from=_api_keys(spec),
         probes={

@@ -9,6 +9,7 @@ from typing import Any
 from pagefleet_api import labels, quantity
 from pagefleet_api.runtimes import TRAITS, Runtime
 from pagefleet_api.service import Engine, InferenceService, Spec
+from pagefleet_operator.facts.expansion import Variable, literal
 from pagefleet_operator.render.drain import LAG_S, Leaving, leaving
 
 Part = dict[str, Any]
@@ -72,8 +73,8 @@ def own_start_probe(path: str) -> Part:
 
 
 def variables(**given: str) -> list[Part]:
-    """Environment variables."""
-    return [{"name": name, "value": value} for name, value in given.items()]
+    """Environment variables, with these values whatever is in them."""
+    return [{"name": name, "value": literal(value)} for name, value in given.items()]
 
 
 def foreign_variables(**more: str) -> list[Part]:
@@ -109,7 +110,12 @@ def foreign_parts(
 
 def flags(*pairs: tuple[str, object]) -> list[str]:
     """Arguments; those without a value are left out."""
-    return [word for name, value in pairs if value is not None for word in (name, str(value))]
+    return [word for name, value in pairs if value is not None for word in (name, _argument(value))]
+
+
+def _argument(value: object) -> str:
+    """What the engine gets is the value, whatever is in it, or what a variable of its container has."""
+    return str(value) if isinstance(value, Variable) else literal(str(value))
 
 
 def given(engine: Engine, field_name: str) -> Any:
@@ -132,9 +138,9 @@ def pipeline(spec: Spec) -> int | None:
     return spec.engine.parallelism.pipeline if spec.in_groups else None
 
 
-def in_group(spec: Spec, variable: str) -> str | None:
+def in_group(spec: Spec, variable: str, after: str = "") -> Variable | None:
     """What LWS tells each pod of a group in its environment, for an argument; None without groups."""
-    return f"$({variable})" if spec.in_groups else None
+    return Variable(variable, after) if spec.in_groups else None
 
 
 def waiting_for_leader(port_number: int, *, limit_s: int) -> str:

@@ -39,7 +39,7 @@ def _host(service: InferenceService) -> list[str]:
 
 
 def _flags(service: InferenceService) -> list[str]:
-    engine, leader = service.spec.engine, in_group(service.spec, LEADER_ADDRESS)
+    engine = service.spec.engine
     return flags(
         ("--served-model-name", service.served_name),
         ("--dtype", chosen(engine.dtype)),
@@ -55,6 +55,6 @@ def _flags(service: InferenceService) -> list[str]:
         ("--pp-size", pipeline(service.spec)),
         ("--nnodes", pipeline(service.spec)),
         ("--node-rank", in_group(service.spec, WORKER_INDEX)),
-        ("--dist-init-addr", None if leader is None else f"{leader}:{_RENDEZVOUS_PORT}"),
+        ("--dist-init-addr", in_group(service.spec, LEADER_ADDRESS, f":{_RENDEZVOUS_PORT}")),
         ("--chat-template", chat_template.path(service.spec)),
     )

@@ -12,6 +12,7 @@ from typing import Any
 from pagefleet_api import labels
 from pagefleet_api.runtimes import Runtime
 from pagefleet_api.service import Engine, InferenceService
+from pagefleet_operator.facts.expansion import literal
 from pagefleet_operator.render import chat_template
 from pagefleet_operator.render.model import ModelPlace
 from pagefleet_operator.render.runtimes.parts import (
@@ -32,7 +33,10 @@ _FREE_SHARE = 0.9
 
 def parts(service: InferenceService, model: ModelPlace) -> EngineParts:
     """What TensorRT-LLM brings into the pod."""
-    args, leaves = [model.path or model.uri, *_flags(service)], leaving_when_idle(service, Runtime.TENSORRT_LLM)
+    args, leaves = (
+        [literal(model.path or model.uri), *_flags(service)],
+        leaving_when_idle(service, Runtime.TENSORRT_LLM),
+    )
     plain = foreign_parts(service, Runtime.TENSORRT_LLM, args, command=["trtllm-serve", "serve"], leaves=leaves)
     file = {"path": _FILE, "fieldRef": {"fieldPath": f"metadata.annotations['{_OPTIONS}']"}}
     return replace(

@@ -10,6 +10,7 @@ from pagefleet_api import labels, quantity
 from pagefleet_api.gpus import Device
 from pagefleet_api.runtimes import Runtime
 from pagefleet_api.service import Engine, InferenceService
+from pagefleet_operator.facts.expansion import literal
 from pagefleet_operator.render import chat_template
 from pagefleet_operator.render.model import ModelPlace
 from pagefleet_operator.render.runtimes.parts import (
@@ -33,7 +34,7 @@ _ON_CPU = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 def parts(service: InferenceService, model: ModelPlace) -> EngineParts:
     """What vLLM brings into the pod."""
     on_cpu = service.spec.engine.device is Device.CPU
-    args = [model.path or model.uri, *_flags(service)]
+    args = [literal(model.path or model.uri), *_flags(service)]
     environment = {"VLLM_NO_USAGE_STATS": "1", **(_ON_CPU if on_cpu else {})}
     leader = foreign_parts(service, Runtime.VLLM, args, command=["vllm", "serve"], environment=environment)
     return replace(leader, worker_args=[*leader.args, "--headless"])
