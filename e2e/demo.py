@@ -87,7 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         place = site(os.environ)
     except ValueError as error:
         parser.error(str(error))
-    if command != "env" and os.environ.get("KUBECONFIG") and place.local:
+    given = os.environ.get("KUBECONFIG", "")
+    if command != "env" and isinstance(place, BoxSite) and given not in {"", str(place.box.kubeconfig)}:
         progress.line("KUBECONFIG is ignored without REGISTRY: the demo uses a cluster of its own on this machine.")
     try:
         if command == "env":

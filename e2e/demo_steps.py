@@ -124,13 +124,19 @@ def autoscale(place: Site, progress: Progress) -> None:
     try:
         with service.watch() as watch:
             target = Target(url=endpoint.url, model=service.model)
+            began_s = time.time()
             answers = _load_until_settled(target, watch, progress)
+            ended_s = time.time()
             with progress.step("no load: back to 1") as say:
                 _settle(watch, 1, 0.0, say)
             seen = watch.seen
     finally:
         endpoint.close()
     entries = [*timeline.changes(seen), *timeline.decisions(seen), *timeline.events(service.events())]
+    entries.append(
+        timeline.Entry(began_s, "load begins", why=f"{CLIENTS} clients, each asks one question after another")
+    )
+    entries.append(timeline.Entry(ended_s, "load ends", why="the last client has its last answer"))
     timeline.show(progress.console, entries, started_s)
     progress.line(f"The clients saw: {answers}")
     progress.line("(The longest waits are those of the first clients, while one pod answered all of them.)")

@@ -96,6 +96,6 @@ def go_build(arguments: Sequence[str], folder: Path, tell: Callable[[str], None]
                 tell(f"downloading modules ({modules})")
             else:
                 packages += 1
-                tell(f"compiling: {packages} of at most {PACKAGE_COUNT} packages")
+                tell(f"compiling and linking: {packages} packages of some {PACKAGE_COUNT}")
     if process.returncode:
         raise BoxError(f"the Go build failed:\n{''.join(last)}")

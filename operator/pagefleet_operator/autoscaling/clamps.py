@@ -73,7 +73,7 @@ def stabilised(answer: Answer, policy: Policy, memory: Memory, now: Now) -> Answ
     """Held back by the answers in the windows."""
     calm = stabilise(memory.desired, answer.replicas, memory, policy, now.monotonic_s)
     if calm == answer.replicas and lately(memory.held_back_s, now.monotonic_s):
-        words = "less than a minute ago the metrics asked for another number, which the stabilisation window held back"
+        words = "until less than a minute ago the stabilisation window held another answer back"
         return answer.note(Reason.STABILIZED, words)
     window_s = policy.down.window_s if calm > answer.replicas else policy.up.window_s
     extreme = "highest" if calm > answer.replicas else "lowest"

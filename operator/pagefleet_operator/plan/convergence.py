@@ -7,8 +7,9 @@ with an equal value and nothing is ours that is not rendered; whatever others ow
 Source of the tree's format: sigs.k8s.io/structured-merge-diff, `fieldpath.SerializePathElement`.
 """
 
+import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,9 @@ _IDENTITY = frozenset({"apiVersion", "kind"})
 _META_IDENTITY = frozenset({"name", "namespace"})
 _QUANTITIES = frozenset({"limits", "requests", "sizeLimit", "divisor"})
 """Fields with quantities in or below them: the API server writes 1000m as 1."""
+_MOST_KEYS = 4
+"""Of one list; Kubernetes' have three at most. More are none that the API server made of what we applied."""
+_Key = tuple[Hashable, ...]
 
 
 _ZEROS = ("", False, 0)
@@ -173,24 +177,48 @@ def _same_map(rendered: Body, live: Body, tree: Body, *, quantities: bool) -> bo
 
 
 def _same_list(rendered: list[Any], live: list[Any], tree: Body) -> bool:
-    """A list whose items are owned one by one: by keys (`k:`) or as members of a set (`v:`)."""
+    """A list whose items are owned one by one: by keys (`k:`) or as members of a set (`v:`).
+
+    Each item is found by an index: a service may have thousands of environment variables.
+    """
     ours = [(json.loads(name[2:]), part) for name, part in tree.items()]
     if len(ours) != len(rendered):
         return False
     if all(name.startswith("v:") for name in tree):
-        return all(value in rendered and value in live for value, _ in ours)
-    return all(_same_item(keys, part, rendered, live) for keys, part in ours)
+        both = {_token(value) for value in rendered} & {_token(value) for value in live}
+        return all(_token(value) in both for value, _ in ours)
+    names, *others = {tuple(keys) for keys, _ in ours}
+    if others or len(names) > _MOST_KEYS:
+        return False
+    wanted, found = _by_keys(rendered, names), _by_keys(live, names)
+    return all(_same_item(keys, part, wanted, found) for keys, part in ours)
 
 
-def _same_item(keys: Body, tree: Body, rendered: list[Any], live: list[Any]) -> bool:
+def _by_keys(items: list[Any], names: Sequence[str]) -> dict[_Key, Body]:
+    """The first item with each key; None stands for what an item leaves out."""
+    found: dict[_Key, Body] = {}
+    for item in items:
+        if isinstance(item, Mapping):
+            found.setdefault(tuple(_token(item.get(name)) for name in names), item)
+    return found
+
+
+def _same_item(keys: Body, tree: Body, rendered: Mapping[_Key, Body], live: Mapping[_Key, Body]) -> bool:
     """The item with these keys; a rendered one may leave out a key that the API server fills in."""
-    wanted = [item for item in rendered if all(item.get(name, value) == value for name, value in keys.items())]
-    found = [item for item in live if all(item.get(name) == value for name, value in keys.items())]
-    if not wanted or not found:
+    key = tuple(_token(value) for value in keys.values())
+    filled_in = itertools.product(*((value, None) for value in key))
+    wanted = next((rendered[each] for each in filled_in if each in rendered), None)
+    found = live.get(key)
+    if wanted is None or found is None:
         return False
     if not tree:
-        return _equal({**keys, **wanted[0]}, found[0], quantities=False)
-    return _same({**keys, **wanted[0]}, found[0], {**{f"f:{name}": {} for name in keys}, **tree}, quantities=False)
+        return _equal({**keys, **wanted}, found, quantities=False)
+    return _same({**keys, **wanted}, found, {**{f"f:{name}": {} for name in keys}, **tree}, quantities=False)
+
+
+def _token(value: Any) -> Hashable:
+    """Equal for equal values; maps and lists, which no key is but which a user may write for one, are their text."""
+    return json.dumps(value, sort_keys=True) if isinstance(value, Mapping | list) else value
 
 
 def _equal(rendered: Any, live: Any, *, quantities: bool) -> bool:

@@ -5,6 +5,8 @@ included. The overlay has been checked (`pagefleet_api.pod_template`). What the 
 (nulls in new values, directives without anything to work on) is dropped here.
 """
 
+import copy
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,61 +17,58 @@ Part = dict[str, Any]
 
 def merged(template: Part, overlay: Mapping[str, Any]) -> Part:
     """The template with the overlay in it; neither is changed."""
-    return _map(template, overlay, TEMPLATE)
+    return _map(copy.deepcopy(template), overlay, TEMPLATE)
 
 
-def _map(original: Part, patch: Mapping[str, Any], shape: Shape) -> Part:
+def _map(mine: Part, patch: Mapping[str, Any], shape: Shape) -> Part:
+    """`mine` with the patch in it, changed in place: a list may have thousands of patches for one item."""
     directive = patch.get(DIRECTIVE)
     if directive is not None:
         return {} if directive == DELETE else _new_fields(patch)
-    kept = patch.get(RETAIN)
-    result = dict(original) if kept is None else {name: value for name, value in original.items() if name in kept}
+    if RETAIN in patch:
+        kept = {name for name in patch[RETAIN] if isinstance(name, str)}
+        for name in mine.keys() - kept:
+            del mine[name]
     for name, value in patch.items():
         if name == RETAIN:
             continue
         if value is None:
-            result.pop(name, None)
-        elif name not in result:
-            result.update(_new_fields({name: value}))
+            mine.pop(name, None)
+        elif name not in mine:
+            mine.update(_new_fields({name: value}))
         else:
-            result[name] = _value(result[name], value, shape.of(name))
-    return result
+            mine[name] = _value(mine[name], value, shape.of(name))
+    return mine
 
 
-def _value(original: Any, patch: Any, shape: Shape) -> Any:
-    if isinstance(original, Mapping) and isinstance(patch, Mapping):
-        return _map(dict(original), patch, shape)
-    if shape.key is not None and isinstance(original, list):
-        return _list(original, patch, shape.key, shape)
+def _value(mine: Any, patch: Any, shape: Shape) -> Any:
+    if isinstance(mine, dict) and isinstance(patch, Mapping):
+        return _map(mine, patch, shape)
+    if shape.key is not None and isinstance(mine, list):
+        return _list(mine, patch, shape.key, shape)
     return _new(patch)
 
 
-def _list(original: list[Part], patch: list[Part], key: str, shape: Shape) -> list[Part]:
+def _list(mine: list[Part], patch: list[Part], key: str, shape: Shape) -> list[Part]:
     """Items by their key: those of the patch in its order, each before the first of the others that follows it."""
     plain = [item for item in patch if DIRECTIVE not in item]
     if any(item.get(DIRECTIVE) == REPLACE for item in patch):
         return [_new_fields(item) for item in plain]
-    deleted = [item.get(key) for item in patch if item.get(DIRECTIVE) == DELETE]
-    stays = [item for item in original if item.get(key) not in deleted]
-    before = {item.get(key): item for item in stays}
+    deleted = {item.get(key) for item in patch if item.get(DIRECTIVE) == DELETE}
+    stays = {item.get(key): item for item in mine if item.get(key) not in deleted}
     changed: dict[Any, Part] = {}
     for item in plain:
         name = item[key]
-        known = changed.get(name, before.get(name))
+        known = changed.get(name, stays.get(name))
         changed[name] = _new_fields(item) if known is None else _map(known, item, Shape(fields=shape.fields))
-    others = [item for item in stays if item.get(key) not in changed]
-    return _woven(others, list(changed.values()), [item.get(key) for item in stays], key)
-
-
-def _woven(others: list[Part], changed: list[Part], order: list[Any], key: str) -> list[Part]:
-    """Two lists as one, each in its own order. One of `others` goes first only before one that it preceded."""
+    places = {name: place for place, name in enumerate(stays)}
+    others = deque((places[name], item) for name, item in stays.items() if name not in changed)
     result: list[Part] = []
-    left, right = list(others), list(changed)
-    while left and right:
-        first, second = left[0].get(key), right[0].get(key)
-        precedes = second in order and order.index(first) < order.index(second)
-        result.append(left.pop(0) if precedes else right.pop(0))
-    return result + left + right
+    for name, item in changed.items():  # one of the others goes first only before one that it preceded
+        while others and others[0][0] < places.get(name, -1):
+            result.append(others.popleft()[1])
+        result.append(item)
+    return result + [item for _, item in others]
 
 
 def _new(value: Any) -> Any:

@@ -1,4 +1,6 @@
 import copy
+import json
+import time
 from typing import Any
 
 import pytest
@@ -272,3 +274,45 @@ def test_a_zero_that_the_api_server_leaves_out_is_what_was_rendered(zero: Any) -
     assert up_to_date(rendered, live)
     pod_spec(live)["hostNetwork"] = True
     assert not up_to_date(rendered, live)
+
+
+def _port(number: Any, **more: Any) -> Any:
+    return {"containerPort": number, **more}
+
+
+def _key(**keys: Any) -> str:
+    return f"k:{json.dumps(keys)}"
+
+
+def test_an_item_that_leaves_a_key_out_is_not_taken_for_one_that_has_another() -> None:
+    live = [_port(53, protocol="TCP", name="tcp"), _port(53, protocol="UDP", name="udp")]
+    fields: Any = {".": {}, "f:containerPort": {}, "f:name": {}}
+    tree = {_key(containerPort=53, protocol=each): fields for each in ("TCP", "UDP")}
+    assert applied([_port(53, name="tcp"), _port(53, protocol="UDP", name="udp")], live, tree)
+    assert not applied([_port(53, name="tcp"), _port(53, protocol="UDP", name="other")], live, tree)
+
+
+@pytest.mark.parametrize("item", ["no object", _port(53, protocol={"a": 1}), _port([53])])
+def test_an_item_that_no_api_server_takes_is_none_of_the_live_ones(item: Any) -> None:
+    assert not applied([item], [_port(53, protocol="TCP")], {_key(containerPort=53, protocol="TCP"): {}})
+
+
+@pytest.mark.parametrize(
+    "trees",
+    [
+        pytest.param([dict.fromkeys("abcde", 1)], id="more keys than any list has"),
+        pytest.param([{"a": 1}, {"b": 1}], id="items of one list by different keys"),
+    ],
+)
+def test_a_tree_that_no_api_server_made_is_written_anew(trees: list[Any]) -> None:
+    assert not applied(trees, trees, {_key(**keys): {} for keys in trees})
+
+
+def test_thousands_of_items_are_compared_in_the_time_of_their_number() -> None:
+    items = [{"name": f"V{number}", "value": "x"} for number in range(4_000)]
+    tree: Any = {_key(name=item["name"]): {".": {}, "f:name": {}, "f:value": {}} for item in items}
+    members: Any = [f"m{number}" for number in range(10_000)]
+    begun_s = time.process_time()
+    assert applied(items, [*items], tree)
+    assert applied(members, members[::-1], {f'v:"{member}"': {} for member in members})
+    assert (took_s := time.process_time() - begun_s) < 1, f"{took_s:.2f} s of CPU"

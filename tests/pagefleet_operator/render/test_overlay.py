@@ -1,6 +1,7 @@
 """spec.podTemplate in what is rendered. That it is merged as the API server merges is shown against one."""
 
 import copy
+import time
 from typing import Any
 
 import pytest
@@ -89,6 +90,30 @@ def test_lists_are_merged_by_key_in_the_order_that_the_api_server_gives(
     template = {"spec": {"volumes": [{"name": name} for name in original.split()]}}
     volumes = merged(template, {"spec": {"volumes": patch}})["spec"]["volumes"]
     assert " ".join(volume["name"] for volume in volumes) == order
+
+
+def _many(first: Json, **rest: Any) -> list[Json]:
+    return [first, *({"name": f"v{number}", **rest} for number in range(12_000))]
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        pytest.param(_many({"name": "a"}, **{"$patch": "delete"}), id="deleted ones"),
+        pytest.param([{"name": "a", f"x{number}": 1} for number in range(12_000)], id="one in many parts"),
+        pytest.param([{"name": "a", "x": {f"y{number}": 1}} for number in range(12_000)], id="deep in one"),
+        pytest.param(
+            [{"name": "a", **dict.fromkeys(names := [f"x{n}" for n in range(12_000)], 1)}] * 2
+            + [{"name": "a", "$retainKeys": names}],
+            id="names that are kept",
+        ),
+    ],
+)
+def test_thousands_of_items_are_merged_in_the_time_of_their_number(patch: list[Json]) -> None:
+    template = {"spec": {"volumes": _many({"name": "a"})}}
+    begun_s = time.process_time()
+    merged(template, {"spec": {"volumes": patch}})
+    assert (took_s := time.process_time() - begun_s) < 0.3, f"{took_s:.2f} s of CPU"
 
 
 def test_a_pod_with_more_containers_shows_the_engines_log_by_default() -> None:
