@@ -134,7 +134,7 @@ def autoscale(place: Site, progress: Progress) -> None:
         endpoint.close()
     entries = [*timeline.changes(seen), *timeline.decisions(seen), *timeline.events(service.events())]
     entries.append(
-        timeline.Entry(began_s, "load begins", why=f"{CLIENTS} clients, each asks one question after another")
+        timeline.Entry(began_s, "load begins", why=f"{CLIENTS} clients ask, one question after another each")
     )
     entries.append(timeline.Entry(ended_s, "load ends", why="the last client has its last answer"))
     timeline.show(progress.console, entries, started_s)
