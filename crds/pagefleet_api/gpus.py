@@ -6,7 +6,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from pagefleet_api import model_uri
-from pagefleet_api.schema import Model, Rule
+from pagefleet_api.schema import LABEL_VALUE, SUBDOMAIN, Model, Rule
 
 MOST = 64
 """GPUs of one pod: more than any machine has."""
@@ -63,7 +63,7 @@ class Gpu(Model):
     resource_name: str = Field(
         RESOURCE,
         max_length=253,
-        pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+        pattern=rf"^{SUBDOMAIN}/{LABEL_VALUE}$",
         description="The nodes' name for them, as their device plugin has it, for example nvidia.com/mig-3g.40gb. "
         f"Default: {RESOURCE}.",
     )

@@ -6,61 +6,15 @@ schema would be the whole of a pod's.
 
 import json
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, WithJsonSchema
 
 from pagefleet_api import labels
+from pagefleet_api.pod_patch import DELETE, DIRECTIVE, REPLACE, RETAIN, Overlay, form_faults
 from pagefleet_api.pod_places import place_faults
 from pagefleet_api.resource_limits import above_limits
-
-Overlay = Mapping[str, Any]
-
-DIRECTIVE = "$patch"
-RETAIN = "$retainKeys"
-REPLACE, DELETE = "replace", "delete"
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How a field is merged: a list by `key` (without one it is replaced as a whole), a map field by field."""
-
-    key: str | None = None
-    fields: "Mapping[str, Shape]" = field(default_factory=dict)
-
-    def of(self, name: str) -> "Shape":
-        """The shape of a field."""
-        return self.fields.get(name, PLAIN)
-
-
-PLAIN = Shape()
-_CONTAINERS = Shape(
-    "name",
-    {
-        "ports": Shape("containerPort"),
-        "env": Shape("name"),
-        "volumeMounts": Shape("mountPath"),
-        "volumeDevices": Shape("devicePath"),
-    },
-)
-TEMPLATE = Shape(
-    fields={
-        "spec": Shape(
-            fields={
-                "containers": _CONTAINERS,
-                "initContainers": _CONTAINERS,
-                "volumes": Shape("name"),
-                "imagePullSecrets": Shape("name"),
-                "hostAliases": Shape("ip"),
-                "topologySpreadConstraints": Shape("topologyKey"),
-                "schedulingGates": Shape("name"),
-                "resourceClaims": Shape("name"),
-            }
-        )
-    }
-)
-"""Source: `patchMergeKey` and `patchStrategy` in k8s.io/api/core/v1/types.go (v0.34)."""
+from pagefleet_api.wording import brief, shown
 
 _POD_RESERVED = {
     "terminationGracePeriodSeconds": "spec.drain.timeoutSeconds says how long a pod may take to end",
@@ -97,11 +51,15 @@ _LEVELS = 32
 _TOO_DEEP = f"it is nested more than {_LEVELS} levels deep, which no pod is; leave the inner ones out"
 
 
+_FAULT_CHARACTERS = 600
+"""Of words about one fault: names of fields are the user's too."""
+
+
 def checked(overlay: dict[str, Any]) -> dict[str, Any]:
     """`overlay` as it is; ValueError with its first fault, which names the field and the way out."""
-    fault = _TOO_DEEP if _is_deeper(overlay, _LEVELS) else next(_faults(overlay), None)
+    fault = next(_faults(overlay), None)
     if fault is not None:
-        raise ValueError(fault)
+        raise ValueError(brief(fault, _FAULT_CHARACTERS))
     return overlay
 
 
@@ -112,73 +70,39 @@ PodTemplate = Annotated[
 ]
 
 
-def _is_deeper(value: Any, levels: int) -> bool:
-    if not isinstance(value, Mapping | list):
-        return False
-    parts = value.values() if isinstance(value, Mapping) else value
-    return levels == 0 or any(_is_deeper(part, levels - 1) for part in parts)
-
-
 def _faults(overlay: Overlay) -> Iterator[str]:
+    """The size first: what comes after it looks at every part."""
+    yield from _size_faults(overlay)
     for name in overlay:
         if name not in {"metadata", "spec"}:
             yield f"{name} cannot be set: a pod template has metadata and spec"
     for name in overlay:
         if not isinstance(overlay[name], Mapping):
             yield f"{name} must be an object"
-    yield from _form(overlay, TEMPLATE, "")
+    yield from form_faults(overlay)
     yield from _metadata(overlay.get("metadata", {}))
     yield from _spec(overlay.get("spec", {}))
-    size_bytes = len(
-        json.dumps(overlay, separators=(",", ":"), ensure_ascii=False, default=str).encode(errors="replace")
-    )
+
+
+def _size_faults(overlay: Overlay) -> Iterator[str]:
+    try:
+        text = json.dumps(overlay, separators=(",", ":"), ensure_ascii=False, default=str, skipkeys=True)
+    except RecursionError:
+        yield _TOO_DEEP
+        return
+    size_bytes = len(text.encode(errors="replace"))
     if size_bytes > _SIZE_LIMIT_BYTES:
         yield f"it has {size_bytes} bytes as JSON, and {_SIZE_LIMIT_BYTES} are the most; move data to a ConfigMap"
+    if _is_deeper(overlay, _LEVELS):
+        yield _TOO_DEEP
 
 
-def _form(value: Any, shape: Shape, path: str) -> Iterator[str]:
-    """What makes it no patch: directives that there are not, items of a merged list without their key."""
-    if shape.key is not None and value is not None:
-        yield from _merged_list(value, shape, path)
-    elif isinstance(value, Mapping):
-        yield from _directives(value, path)
-        for name, part in value.items():
-            yield from _form(part, shape.of(name), f"{path}.{name}" if path else name)
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _form(item, PLAIN, f"{path}[{index}]")
-
-
-def _directives(value: Overlay, path: str) -> Iterator[str]:
-    where = path or "the template"
-    for name in value:
-        if not isinstance(name, str):
-            yield f"{where}: {name!r} is no name of a field; put it in quotes"
-        elif name.startswith("$") and name not in {DIRECTIVE, RETAIN}:
-            yield f"{where}: {name} is not supported; use {DIRECTIVE} or {RETAIN}"
-    if value.get(DIRECTIVE, REPLACE) not in (REPLACE, DELETE):  # no set: it may be anything
-        yield f"{where}: {DIRECTIVE}: {value[DIRECTIVE]} is none; use {REPLACE} or {DELETE}"
-    kept = value.get(RETAIN, list(value))
-    if not isinstance(kept, list):
-        yield f"{where}: {RETAIN} must be a list of names"
-    else:
-        lost = [name for name, part in value.items() if not str(name).startswith("$") and part is not None]
-        yield from (f"{where}: {name} is set and not in {RETAIN}; add it there" for name in lost if name not in kept)
-
-
-def _merged_list(value: Any, shape: Shape, path: str) -> Iterator[str]:
-    if not isinstance(value, list):
-        yield f"{path} must be a list"
-    for index, item in enumerate(value):
-        here = f"{path}[{index}]"
-        if not isinstance(item, Mapping):
-            yield f"{here} must be an object"
-        elif shape.key not in item and item.get(DIRECTIVE) != REPLACE:
-            yield f"{here} has no {shape.key}, by which this list is merged"
-        elif not isinstance(item.get(shape.key, ""), str | int):
-            yield f"{here}.{shape.key} must be a plain value, not {item[shape.key]!r}"
-        else:
-            yield from _form(item, Shape(fields=shape.fields), here)
+def _is_deeper(value: Any, levels: int) -> bool:
+    layer = [value]
+    for _ in range(levels):
+        parts = (each.values() if isinstance(each, Mapping) else each for each in layer)
+        layer = [part for inside in parts for part in inside if isinstance(part, Mapping | list)]
+    return bool(layer)
 
 
 def _metadata(metadata: Overlay) -> Iterator[str]:
@@ -200,7 +124,7 @@ def _mark(path: str, key: str, text: Any) -> str | None:
     if key.startswith(labels.LWS_PREFIX):
         return f"{path}.{key} is LWS' own, which would take the pod for one of another service; choose another name"
     if text is not None and not isinstance(text, str):
-        return f"{path}.{key} must be a string, but it is {text!r}; put it in quotes"
+        return f"{path}.{key} must be a string, but it is {shown(text)}; put it in quotes"
     return None
 
 

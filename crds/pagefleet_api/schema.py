@@ -103,7 +103,13 @@ class Within:
 Seconds = Annotated[int, Field(ge=0, le=86_400)]
 Name = Annotated[str, Field(min_length=1, max_length=253)]
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-ObjectName = Annotated[Name, Field(pattern=rf"^{_LABEL}(\.{_LABEL})*$")]
+SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+"""RFC 1123, without its length: of objects, and before the slash of a qualified name."""
+LABEL_VALUE = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+"""Of a label, where it may be empty too, and after the slash of a qualified name.
+
+Source: IsQualifiedName and IsValidLabelValue in k8s.io/apimachinery/pkg/util/validation/validation.go (v0.34)."""
+ObjectName = Annotated[Name, Field(pattern=rf"^{SUBDOMAIN}$")]
 """Of a Secret, ConfigMap or claim, as the API server takes it (RFC 1123 subdomain)."""
 
 

@@ -4,7 +4,7 @@ Only fields that work are here. Defaults that the operator fills in are pydantic
 server must write (`spec.replicas`, since `/scale` needs a value there) is marked `SERVER_DEFAULT`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any, Self
 
@@ -25,6 +25,7 @@ from pagefleet_api.schema import (
     Seconds,
     rules,
 )
+from pagefleet_api.wording import brief, place, shown
 
 
 class InvalidService(ValueError):
@@ -189,9 +190,11 @@ class InferenceService(Model):
 
         Raises InvalidService, with one line a field, when the spec cannot be used.
         """
-        meta = body["metadata"]
+        meta, given = body["metadata"], body.get("spec") or {}
+        for fault in _oversize(given):
+            raise InvalidService(brief(fault, _LINE_CHARACTERS))
         try:
-            spec = Spec.model_validate(body.get("spec") or {})
+            spec = Spec.model_validate(given)
         except ValidationError as error:
             raise InvalidService(describe(error, "spec")) from error
         return cls(
@@ -221,17 +224,44 @@ def _scaled_by(meta: Mapping[str, Any]) -> str | None:
     return newest.get("manager")
 
 
+_MOST_ITEMS = 100
+"""Of any list or map outside podTemplate: more than each of them takes, so that what is wrong can be told briefly."""
+_LEVELS = 32
+_LINES, _LINE_CHARACTERS = 20, 1000
+"""Of words about faults: a condition takes 32,768 characters, and what a user gave may be in each line."""
+
+
+def _oversize(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[str]:
+    """What would take long to look at: the API server's schema has its own bounds, a file on a disk has none."""
+    if not isinstance(value, Mapping | list) or path == ("podTemplate",):
+        return
+    fault = None
+    if len(value) > _MOST_ITEMS:
+        fault = f"has {len(value)} items, and {_MOST_ITEMS} are more than it can take; leave the others out"
+    elif len(path) == _LEVELS:
+        fault = f"is nested more than {_LEVELS} levels deep, which no field is; leave the inner ones out"
+    if fault is not None:
+        yield f"{place(path, 'spec')} {fault}"
+        return
+    for part, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
+        yield from _oversize(inner, (*path, part))
+
+
 def describe(error: ValidationError, root: str) -> str:
-    """One line for each problem: the field's path, what is wrong, and the value that was given."""
+    """One line for each problem: the field's path, what is wrong, and the value that was given.
+
+    Of very many problems the first, and long values without their middle.
+    """
     lines = []
     problems = error.errors(include_url=False, include_context=False)
     inside = {problem["loc"][:length] for problem in problems for length in range(len(problem["loc"]))}
     for problem in problems:
         if problem["type"] == "too_short" and problem["loc"] in inside:
             continue  # it was counted without the items that the other lines are about
-        path = root + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"])
+        path = place(problem["loc"], root)
         told = problem["type"] == "missing" or isinstance(problem["input"], dict)  # of several fields: the words do
-        given = "" if told else f" (given: {problem['input']!r})"
+        given = "" if told else f" (given: {shown(problem['input'])})"
         words = problem["msg"].removeprefix("Value error, ").replace("Tuple should", "the list should")
-        lines.append(f"{path}: {words.replace(' after validation', '')}{given}")
-    return "\n".join(lines)
+        lines.append(brief(f"{path}: {words.replace(' after validation', '')}{given}", _LINE_CHARACTERS))
+    more = [f"{len(lines) - _LINES} more like these"] if len(lines) > _LINES else []
+    return "\n".join([*lines[:_LINES], *more])

@@ -6,6 +6,9 @@ from pydantic import Field
 
 from pagefleet_api.schema import Model
 
+MESSAGE_CHARACTERS = 32_768
+"""Of a condition, at most; as in `metav1.Condition`."""
+
 
 class Condition(Model):
     """As `metav1.Condition`."""
@@ -15,7 +18,7 @@ class Condition(Model):
     reason: str = Field(
         pattern=r"^[A-Za-z][A-Za-z0-9]*$", max_length=1024, description="Why, as one word that programs may match on."
     )
-    message: str = Field("", max_length=32_768, description="Why, in words and numbers.")
+    message: str = Field("", max_length=MESSAGE_CHARACTERS, description="Why, in words and numbers.")
     observed_generation: int = Field(0, ge=0, description="The generation of the spec that it is said of.")
     last_transition_time: str = Field(
         json_schema_extra={"format": "date-time"}, description="When the status last changed."

@@ -81,6 +81,12 @@ def test_gpus_that_do_not_agree_are_refused_with_the_numbers(
     assert "given" not in str(refusal.value), "the whole spec is no help"
 
 
+@pytest.mark.parametrize("name", ["a..b/x", "-a/x", f"a/{'x' * 64}", "a/x-", "gpu"])
+def test_gpus_have_a_name_that_a_taint_can_have_too(name: str) -> None:
+    with pytest.raises(InvalidService, match=r"resources\.gpu\.resourceName: String should match"):
+        _parse({"device": "cuda"}, {"gpu": {"resourceName": name}})
+
+
 def test_a_trial_of_groups_is_refused_with_the_way_out() -> None:
     spec = {
         "model": {"uri": "file:///m"},

@@ -25,6 +25,10 @@ def _affine(**term: Any) -> dict[str, Any]:
     return _spec(affinity={"nodeAffinity": required})
 
 
+_LEAVING = {"effect": "NoExecute", "operator": "Exists"}
+_NAMED = {"key": "metadata.name", "operator": "In", "values": ["a"]}
+
+
 def _nested(levels: int) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for _ in range(levels):
@@ -43,6 +47,8 @@ def _nested(levels: int) -> dict[str, Any]:
         _spec(hostAliases=None, tolerations=[{"key": "a"}]),
         _spec(nodeSelector=None, affinity={"podAffinity": {}}, tolerations=None),
         _affine(matchExpressions=[{"key": "a", "operator": "Gt", "values": ["-3"]}]),
+        _spec(tolerations=[_LEAVING | {"tolerationSeconds": 30, "key": "a.b/c", "operator": "Equal", "value": ""}]),
+        _spec(tolerations=[{"$patch": "replace"}, {"key": "a", "operator": "Exists"}]),
         _spec(containers=[{"name": "a", "$patch": "delete"}, {"name": "a", "image": "i"}]),
         _spec(containers=[{"name": "a", "resources": {"requests": {"cpu": "two"}, "limits": {"cpu": 1}}}]),
     ],
@@ -65,6 +71,26 @@ def test_what_does_not_touch_the_operators_own_is_kept_as_it_is(template: Any) -
         (_spec(tolerations={}), "spec.tolerations must be a list, but it is {}"),
         (_spec(tolerations=["gpu"]), "spec.tolerations[0] must be an object, but it is 'gpu'"),
         (_spec(tolerations=[{"key": 1}]), "spec.tolerations[0].key must be a string, but it is 1; put it in quotes"),
+        (_spec(tolerations=[{}]), "spec.tolerations[0] has no key; give it, or operator: Exists for every taint"),
+        (_spec(tolerations=[{"key": "a", "foo": 1}]), "spec.tolerations[0].foo is no field of a toleration"),
+        (_spec(tolerations=[{"key": "a", "operator": "Nope"}]), "operator is 'Nope'; use Exists, or Equal with a"),
+        (_spec(tolerations=[{"key": "a", "effect": "Zap"}]), "effect is 'Zap'; use one of NoSchedule, Prefer"),
+        (_spec(tolerations=[{"key": "a b"}]), "key is 'a b', which no taint can have; use a name such as nvidia.com"),
+        (_spec(tolerations=[{"key": "a" * 64}]), "which no taint can have"),
+        (_spec(tolerations=[{"key": f"{'a' * 254}/b"}]), "which no taint can have"),
+        (_spec(tolerations=[{"key": "a", "value": "b c"}]), "value is 'b c', which no taint can have; use letters"),
+        (_spec(tolerations=[{"operator": "Exists", "value": "b"}]), "value is 'b', and operator Exists takes none"),
+        (_spec(tolerations=[_LEAVING | {"tolerationSeconds": "x"}]), "must be a whole number, but it is 'x'"),
+        (_spec(tolerations=[_LEAVING | {"tolerationSeconds": True}]), "must be a whole number, but it is True"),
+        (_spec(tolerations=[_LEAVING | {"tolerationSeconds": 2**63}]), "must be a whole number, but it is 9223"),
+        (_spec(tolerations=[{"key": "a", "tolerationSeconds": 1}]), "is for effect NoExecute alone; leave it out"),
+        (_spec(tolerations=[_LEAVING] * 101), "spec.tolerations has 101 items, and 100 are the most; leave the others"),
+        (
+            _spec(nodeSelector={str(n): "" for n in range(101)}),
+            "spec.nodeSelector has 101 labels, and 100 are the most",
+        ),
+        (_affine(matchFields=[_NAMED] * 501), "nodeSelectorTerms has 501 requirements in all, and 500 are the most"),
+        (_affine(matchFields=[_NAMED | {"values": ["a"] * 5001}]), "5001 values in all, and 5000 are the most"),
         (_spec(affinity=[]), "spec.affinity must be an object, but it is []"),
         (_affine(matchExpressions={}), "nodeSelectorTerms[0].matchExpressions must be a list, but it is {}"),
         (_affine(matchFields=[{"operator": "Exists"}]), "matchFields[0].key must be a label's name, but it is None"),
@@ -122,9 +148,9 @@ def test_what_does_not_touch_the_operators_own_is_kept_as_it_is(template: Any) -
         (_engine(securityContext={"seccompProfile": "x"}), "securityContext.seccompProfile must be an object"),
         (_engine(securityContext={"capabilities": {"add": "ALL"}}), "capabilities.add must be a list of names"),
         (_spec(initContainers=[{"name": "i", "securityContext": 1}]), "spec.initContainers[0].securityContext must be"),
-        (_spec(securityContext={"$patch": "merge"}), "spec.securityContext: $patch: merge is none"),
+        (_spec(securityContext={"$patch": "merge"}), "spec.securityContext: $patch: 'merge' is none"),
         (_spec(**{"$setElementOrder/containers": []}), "$setElementOrder/containers is not supported"),
-        (_spec(tolerations=[{"$patch": "keep"}]), "spec.tolerations[0]: $patch: keep is none"),
+        (_spec(tolerations=[{"$patch": "keep"}]), "spec.tolerations[0]: $patch: 'keep' is none"),
         (_spec(volumes=[{"name": "tmp", "$retainKeys": "name"}]), "$retainKeys must be a list"),
         (
             _spec(volumes=[{"name": "tmp", "$retainKeys": ["name"], "hostPath": {}}]),

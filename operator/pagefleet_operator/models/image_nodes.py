@@ -13,7 +13,7 @@ from pagefleet_operator.facts.evidence import takes_pods
 from pagefleet_operator.facts.image_volumes import mounts_images
 from pagefleet_operator.facts.observed import Body
 from pagefleet_operator.kinds import NODE
-from pagefleet_operator.plan.node_placing import may_hold
+from pagefleet_operator.plan.node_placing import holders
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class ImageNodes:
         seen = await self._seen()
         if seen is None:
             return None
-        able = [mounts_images(node) for node in seen if may_hold(node, service)]
+        able = [mounts_images(node) for node in holders(seen, [service])]
         return bool(able) and all(able)
 
     async def hold(self, service: InferenceService) -> bool | None:
@@ -51,7 +51,7 @@ class ImageNodes:
         How full nodes are does not matter.
         """
         seen = await self._seen() if self._everywhere else None
-        return any(takes_pods(node) and may_hold(node, service) for node in seen) if seen else None
+        return any(takes_pods(node) for node in holders(seen, [service])) if seen else None
 
     async def _seen(self) -> Sequence[Body] | None:
         """Passes that want to know at the same time share one look; it goes on when one of them is given up."""

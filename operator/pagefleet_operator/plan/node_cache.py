@@ -15,7 +15,7 @@ from pagefleet_api.reasons import Reason
 from pagefleet_api.service import InferenceService
 from pagefleet_operator.facts.observed import Body, Pod
 from pagefleet_operator.facts.problems import condition_of
-from pagefleet_operator.plan.node_placing import may_hold
+from pagefleet_operator.plan.node_placing import holders
 from pagefleet_operator.plan.prefetch import NOTHING_TOLD, Prefetch, Stage, how_far, owner_uids
 
 _NAMED = 5
@@ -110,7 +110,7 @@ def node_label(name: str) -> str:
 
 def places(model: NodeModel, seen: NodesSeen) -> list[str]:
     """Nodes that the model is to be on: where pods of any of its users may go."""
-    return [node["metadata"]["name"] for node in seen.nodes if any(may_hold(node, user) for user in model.users)]
+    return [node["metadata"]["name"] for node in holders(seen.nodes, model.users)]
 
 
 def steps_for(model: NodeModel, seen: NodesSeen) -> list[Step]:
@@ -141,7 +141,7 @@ def progress(
     live = seen.volume(volume["metadata"]["name"])
     if (hindered := _hindered(volume, live, claim)) is not None:
         return hindered
-    nodes = [node for node in seen.nodes if may_hold(node, user)]
+    nodes = holders(seen.nodes, [user])
     wanted = [node["metadata"]["name"] for node in nodes]
     if not wanted:
         words = f"none of {len(seen.nodes)} nodes may hold it: none has what the pods' podTemplate and GPUs ask for"

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from pagefleet_api.pod_template import DELETE, DIRECTIVE, REPLACE, RETAIN, TEMPLATE, Shape
+from pagefleet_api.pod_patch import DELETE, DIRECTIVE, REPLACE, RETAIN, TEMPLATE, Shape, new, new_fields
 
 Part = dict[str, Any]
 
@@ -24,7 +24,7 @@ def _map(mine: Part, patch: Mapping[str, Any], shape: Shape) -> Part:
     """`mine` with the patch in it, changed in place: a list may have thousands of patches for one item."""
     directive = patch.get(DIRECTIVE)
     if directive is not None:
-        return {} if directive == DELETE else _new_fields(patch)
+        return {} if directive == DELETE else new_fields(patch)
     if RETAIN in patch:
         kept = {name for name in patch[RETAIN] if isinstance(name, str)}
         for name in mine.keys() - kept:
@@ -35,7 +35,7 @@ def _map(mine: Part, patch: Mapping[str, Any], shape: Shape) -> Part:
         if value is None:
             mine.pop(name, None)
         elif name not in mine:
-            mine.update(_new_fields({name: value}))
+            mine.update(new_fields({name: value}))
         else:
             mine[name] = _value(mine[name], value, shape.of(name))
     return mine
@@ -46,21 +46,21 @@ def _value(mine: Any, patch: Any, shape: Shape) -> Any:
         return _map(mine, patch, shape)
     if shape.key is not None and isinstance(mine, list):
         return _list(mine, patch, shape.key, shape)
-    return _new(patch)
+    return new(patch)
 
 
 def _list(mine: list[Part], patch: list[Part], key: str, shape: Shape) -> list[Part]:
     """Items by their key: those of the patch in its order, each before the first of the others that follows it."""
     plain = [item for item in patch if DIRECTIVE not in item]
     if any(item.get(DIRECTIVE) == REPLACE for item in patch):
-        return [_new_fields(item) for item in plain]
+        return [new_fields(item) for item in plain]
     deleted = {item.get(key) for item in patch if item.get(DIRECTIVE) == DELETE}
     stays = {item.get(key): item for item in mine if item.get(key) not in deleted}
     changed: dict[Any, Part] = {}
     for item in plain:
         name = item[key]
         known = changed.get(name, stays.get(name))
-        changed[name] = _new_fields(item) if known is None else _map(known, item, Shape(fields=shape.fields))
+        changed[name] = new_fields(item) if known is None else _map(known, item, Shape(fields=shape.fields))
     places = {name: place for place, name in enumerate(stays)}
     others = deque((places[name], item) for name, item in stays.items() if name not in changed)
     result: list[Part] = []
@@ -69,17 +69,3 @@ def _list(mine: list[Part], patch: list[Part], key: str, shape: Shape) -> list[P
             result.append(others.popleft()[1])
         result.append(item)
     return result + [item for _, item in others]
-
-
-def _new(value: Any) -> Any:
-    """A value that nothing is merged with."""
-    if isinstance(value, Mapping):
-        return _new_fields(value)
-    if isinstance(value, list):
-        return [_new(item) for item in value if not (isinstance(item, Mapping) and DIRECTIVE in item)]
-    return value
-
-
-def _new_fields(value: Mapping[str, Any]) -> Part:
-    fields = {name: part for name, part in value.items() if name not in {DIRECTIVE, RETAIN} and part is not None}
-    return {name: _new(part) for name, part in fields.items() if not (isinstance(part, Mapping) and DIRECTIVE in part)}

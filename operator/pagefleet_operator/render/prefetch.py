@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from pagefleet_api import labels
+from pagefleet_api.pod_patch import new_fields
 from pagefleet_api.service import InferenceService
 from pagefleet_operator.facts.mounts import MODELS
 from pagefleet_operator.render.fetcher import fetch_container
@@ -131,4 +132,4 @@ def _limit_flags(service: InferenceService, in_use: Collection[str]) -> list[str
 
 def _placing(service: InferenceService) -> Part:
     pod = (service.spec.pod_template or {}).get("spec") or {}
-    return {name: pod[name] for name in _PLACING if name in pod}
+    return new_fields({name: pod.get(name) for name in _PLACING})

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from pagefleet_api.reasons import ConditionType, Reason
 from pagefleet_api.service import Analysis, InferenceService
-from pagefleet_api.status import Condition
-from pagefleet_api.wording import counted
+from pagefleet_api.status import MESSAGE_CHARACTERS, Condition
+from pagefleet_api.wording import counted, without_middle
 from pagefleet_operator.autoscaling.values import Outcome, Verdict
 from pagefleet_operator.capacity import UNJUDGED, Judgement
 from pagefleet_operator.facts.observed import Now, Observed, Pod, format_second
@@ -108,7 +108,7 @@ def verdicts(scene: Scene) -> Found:
 
 
 def dated(found: Found, generation: int, previous: Sequence[Condition], now: Now) -> tuple[Condition, ...]:
-    """As conditions: the transition time moves only when the status does."""
+    """As conditions: the transition time moves only when the status does. What a cause says is cut where it is long."""
     before = {condition.type: condition for condition in previous}
     made = []
     for kind, verdict in found.items():
@@ -120,7 +120,7 @@ def dated(found: Found, generation: int, previous: Sequence[Condition], now: Now
                     "type": kind.value,
                     "status": status,
                     "reason": verdict.reason.value,
-                    "message": verdict.message,
+                    "message": without_middle(verdict.message, MESSAGE_CHARACTERS),
                     "observedGeneration": generation,
                     "lastTransitionTime": kept or format_second(now.wall),
                 }

@@ -126,6 +126,6 @@ REFUSED: dict[str, tuple[Json, str]] = {
     ),
     "a list for an object": (_spec(dnsConfig=[1]), "dnsConfig"),
     "an unknown field": (_engine(workDir="/w"), ".workDir: field not declared in schema"),
-    "no toleration": (_spec(tolerations=[{"key": "a", "operator": "Maybe"}]), "tolerations[0].operator"),
+    "no policy": (_spec(dnsPolicy="Maybe"), "dnsPolicy"),
 }
 """Each with some of the API server's words."""

@@ -1,5 +1,6 @@
 """Which nodes may get a model."""
 
+import time
 from typing import Any
 
 import pytest
@@ -140,7 +141,16 @@ _TERM = st.dictionaries(
 )
 _REQUIRED = st.fixed_dictionaries({"nodeSelectorTerms": _anything(st.lists(_anything(_TERM), max_size=2))})
 _AFFINITY = st.fixed_dictionaries({"requiredDuringSchedulingIgnoredDuringExecution": _anything(_REQUIRED)})
-_TOLERATION = st.dictionaries(st.sampled_from(["key", "operator", "value", "effect"]), _anything(st.just("NoSchedule")))
+_TOLERATION = st.fixed_dictionaries(
+    {"operator": _anything(st.sampled_from(["Exists", "Equal"]))},
+    optional={
+        "key": _anything(st.just("k")),
+        "value": _anything(st.just("v")),
+        "effect": _anything(st.sampled_from(["NoSchedule", "NoExecute"])),
+        "tolerationSeconds": _SCALARS,
+        "$patch": st.just("replace"),
+    },
+)
 _SPECS = st.fixed_dictionaries(
     {},
     optional={
@@ -160,8 +170,44 @@ def test_what_a_pod_template_is_not_refused_for_can_be_read(spec: dict[str, Any]
     place = node(labels={"n": "7"}, spec={"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]})
     may_hold(place, service)
     placing(service)
-    tolerations([service])
+    for each in tolerations([service]):
+        assert {*each} <= {"key", "operator", "value", "effect"}
+        assert each["operator"] in {"Exists", "Equal"}
+        assert each.get("effect", "NoSchedule") in {"NoSchedule", "PreferNoSchedule", "NoExecute"}
 
 
 def test_what_a_patch_takes_away_is_asked_of_no_node() -> None:
     assert holds(node(), nodeSelector={"a": None, "$patch": "replace"})
+
+
+def test_what_a_patch_takes_out_of_a_list_is_no_toleration_and_no_term() -> None:
+    gone = {"$patch": "replace"}
+    wanting = user(podTemplate={"spec": {"tolerations": [gone, {"key": "b", "operator": "Exists"}]}})
+    assert tolerations([wanting]) == [{"key": "b", "operator": "Exists"}]
+    assert holds(node(), affinity={"$patch": "delete", **required(expression("m", "Exists"))})
+    assert not holds(node(), affinity=required({**expression("n", "DoesNotExist"), "$patch": "delete"}))
+
+
+def test_only_what_counts_for_nodes_makes_two_placings_differ() -> None:
+    prefers: dict[str, Any] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+    assert placing(user(podTemplate={"spec": {"affinity": prefers}})) == placing(user())
+
+
+def test_how_long_a_toleration_counts_is_no_part_of_what_services_share() -> None:
+    leaving = {"key": "k", "effect": "NoExecute", "operator": "Exists", "tolerationSeconds": 30}
+    assert tolerations([user(podTemplate={"spec": {"tolerations": [leaving]}})]) == [
+        {"key": "k", "operator": "Exists", "effect": "NoExecute"}
+    ]
+
+
+def test_very_many_tolerations_of_many_services_become_one_in_little_time() -> None:
+    many = [
+        user(podTemplate={"spec": {"tolerations": [{"key": f"{team}.{number}"} for number in range(100)]}})
+        for team in range(200)
+    ]
+    begun_s = time.process_time()
+    assert tolerations(many) == [{"operator": "Exists"}]
+    assert tolerations(many[:2]) == sorted(tolerations(many[:2]), key=lambda each: each["key"])
+    assert len(tolerations(many[:2])) == 200
+    took_s = time.process_time() - begun_s
+    assert took_s < 1, f"{took_s:.2f} s of CPU"

@@ -67,6 +67,14 @@ def test_the_download_goes_where_the_services_pods_may_go() -> None:
     assert render.job_digest(placed) != render.job_digest(service())
 
 
+def test_what_a_patch_takes_away_is_nothing_for_the_download() -> None:
+    kept = {"key": "a", "operator": "Exists"}
+    patch = {"nodeSelector": {"zone": None, "disk": "ssd"}, "tolerations": [{"$patch": "replace"}, kept]}
+    placed = service(podTemplate={"spec": {**patch, "affinity": {"$patch": "delete"}}})
+    pod = render.fetch_job(placed, [placed], "control:1", ())["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"disk": "ssd"} and pod["tolerations"] == [kept] and "affinity" not in pod
+
+
 def test_folders_of_a_claim_that_are_in_use() -> None:
     cached = service().spec.model
     assert render.folders_on(cached, "models") == {cached.key}

@@ -2,8 +2,9 @@ from typing import Any
 
 import pytest
 
+from pagefleet_api.reasons import Reason
 from pagefleet_api.status import AutoscalingStatus, Status
-from pagefleet_operator.facts.observed import Observed
+from pagefleet_operator.facts.observed import Observed, PodProblem
 from pagefleet_operator.facts.starts import Phases, StartLog
 from pagefleet_operator.status import crash_words, crashed_status, invalid_status
 from tests.pagefleet_operator.plan.build import drained, observed, pod
@@ -44,6 +45,22 @@ def test_a_service_without_pods_has_a_status() -> None:
 )
 def test_a_replica_s_gpus_are_told_whoever_names_them(spec: dict[str, Any], gpus: int) -> None:
     assert status(Observed(), 1, of=service(**spec)).gpus == gpus
+
+
+def test_words_of_any_length_make_a_status() -> None:
+    long = f"begins {'x' * 100_000} ends"
+    seen = observed(pod("a", ready=False, problem=PodProblem(Reason.CRASH_LOOP, long)))
+    told = [
+        status(seen, 1),
+        status(observed(pod("a")), 1, warnings=[long]),
+        status(Observed(), 1, apply_error=long),
+        invalid_status(long, 1, Status(), at(0)),
+        crashed_status(long, 1, Status(), at(0)),
+    ]
+    for found in told:
+        message = found.conditions[0].message
+        assert len(message) == 32_768 and "…" in message
+        assert Status.model_validate(found.wire()) == found
 
 
 def test_a_long_name_is_cut_in_the_url_as_in_its_service() -> None:
