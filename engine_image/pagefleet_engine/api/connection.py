@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import httptools
@@ -44,6 +45,7 @@ class Connection(HttpToolsProtocol):
       one connection more than `most_connections` with 503.
     - A connection on which nothing comes is closed like one that was kept alive.
     - HTTP/1.0 knows no chunks (RFC 9112 section 6.1): a stream to it ends with the connection.
+    - What is refused here, before it became a request, is told to `refused`.
     - A closed connection stays until the client has taken its last bytes, and while it sends a body that
       nobody wants: closing on unread bytes resets the connection and loses the answer.
     """
@@ -56,9 +58,11 @@ class Connection(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         most_connections: int,
+        refused: Callable[[ApiError], None],
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._most_connections = most_connections
+        self._refused = refused
         self._deaf = False
         self._in_message = False
         self._head_done = False
@@ -77,7 +81,7 @@ class Connection(HttpToolsProtocol):
         super().connection_made(GentleTransport(transport, self._close_gently))
         if len(self.connections) > self._most_connections:
             self._deaf = True
-            transport.write(_whole(TooManyConnections("This server has too many connections.", retry_after_s=1)))
+            self._tell(TooManyConnections("This server has too many connections.", retry_after_s=1))
             transport.close()
             return
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
@@ -109,18 +113,25 @@ class Connection(HttpToolsProtocol):
         """
         if self._quiet:  # thousands may be kept open, and a look at each takes its time
             return False
+        if self._direct.is_closing() and not self._direct.get_write_buffer_size():  # its end is on its way
+            return False
         if self._head_by_s is not None and now_s > self._head_by_s and not self._deaf:
             self._refuse(HeadStalled(f"The request's line and headers have not come whole in {HEAD_S:.0f} s."))
         left_bytes = self._direct.get_write_buffer_size() + unacknowledged_bytes(self._direct)
         if left_bytes != self._left_bytes or (self._answering and not self.flow.write_paused):
             self._left_bytes, self._moved_at_s = left_bytes, now_s
         elif left_bytes and now_s - self._moved_at_s > STALL_S:
-            log.info("client_stalled", extra={"left_bytes": left_bytes, "path": self.scope["path"]})
-            self._direct.abort()
+            # There is no scope before a first request, and no path in that of a head which is not whole.
+            log.info("client_stalled", extra={"left_bytes": left_bytes, "path": (self.scope or {}).get("path")})
+            self.abort()
         if self._close_by_s is not None and not left_bytes and (not self._in_message or now_s > self._close_by_s):
             self._direct.close()
         self._quiet = not (left_bytes or self._answering or self._head_by_s or self._close_by_s)
         return left_bytes > 0
+
+    def abort(self) -> None:
+        """Drop the client and all that waits for it."""
+        self._direct.abort()
 
     def on_message_begin(self) -> None:
         """Begin a request, unless the one before still waits for its answer."""
@@ -212,13 +223,17 @@ class Connection(HttpToolsProtocol):
         self._deaf = True
         if self._answering:
             if self.cycle.response_started or not self._in_message:
-                self._direct.abort()
+                self.abort()
                 return
             # Its body is what broke: whoever reads it learns that no more comes, and says nothing himself.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        self._direct.write(_whole(error))
+        self._tell(error)
         self._close_gently()
+
+    def _tell(self, error: ApiError) -> None:
+        self._refused(error)
+        self._direct.write(_whole(error))
 
     def _close_gently(self) -> None:
         """Say that nothing more comes, and drop what the client still says; `undelivered` closes."""

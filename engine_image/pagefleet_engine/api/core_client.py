@@ -103,7 +103,7 @@ class CoreClient:
         """End every request with `error`, and refuse every later one with `refusal`."""
         self._refusal = self._refusal or refusal
         for listener in set(self._flights.values()):
-            listener.end(error)
+            _end(listener, error)
 
     def fail(self, message: str) -> None:
         """The core is lost; the first reason stays."""
@@ -161,6 +161,14 @@ class CoreClient:
         except Exception as error:  # what was in it is lost, and with it the answers
             log.exception("core_not_told")
             self.fail(f"the core could not be told of its requests: {error}")
+
+
+def _end(listener: Listener, error: ApiError) -> None:
+    """One that cannot end keeps no other from its own end."""
+    try:
+        listener.end(error)
+    except Exception:
+        log.exception("answer_not_ended")
 
 
 def _untouched(ready: CoreReady) -> CoreStatus:

@@ -139,15 +139,18 @@ _REFUSALS = (
     ContextTooLong,
     KeyRefused,
     ModelUnknown,
+    HeadStalled,
     BodyStalled,
+    HeadTooLarge,
     BodyTooLarge,
     EncodingRefused,
     QueueFull,
+    TooManyConnections,
     Starting,
     Draining,
     EngineFailed,
 )
-"""Errors that a request for an answer can meet before it is accepted."""
+"""Errors that a request for an answer can meet before it is accepted, and a connection before there is a request."""
 
 REJECTION_REASONS = tuple(_SHAPES[error].code for error in _REFUSALS)
 """Values of the label `reason` of `rejections_total`."""

@@ -1,16 +1,18 @@
 """Everything that the endpoints share, made once by the server."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, TypeVarTuple
 
 from pagefleet_api.launch import Launch
-from pagefleet_engine.api import health
+from pagefleet_api.metrics import Engine
+from pagefleet_engine.api import errors, health
 from pagefleet_engine.api.auth import Keys
 from pagefleet_engine.api.core_client import Clock, CoreClient
 from pagefleet_engine.api.drain import Intake
-from pagefleet_engine.api.errors import Cut, Draining, Starting
+from pagefleet_engine.api.errors import ApiError, Cut, Draining, Starting
 from pagefleet_engine.api.gate import Gate
 from pagefleet_engine.api.model import ServedModel
 from pagefleet_engine.api.recorder import Recorder
@@ -18,6 +20,7 @@ from pagefleet_engine.api.snapshot import Snapshot
 from pagefleet_engine.api.uploads import Uploads
 from pagefleet_engine.wire import CoreReady
 
+log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 _Arguments = TypeVarTuple("_Arguments")
 
@@ -84,6 +87,13 @@ class EngineHost:
         self._model = model
         self.gate.loaded = True
         self.changed()
+
+    def refused(self, error: ApiError) -> None:
+        """A connection was refused, or what came on it before it was a request: count and log it."""
+        if (reason := errors.rejection_reason(error)) is not None:
+            self.recorder.count(Engine.REJECTIONS, reason)
+        said = {"status": errors.http_status(error), "code": errors.code(error), "reason": error.message}
+        log.info("connection_refused", extra=said)
 
     def cut(self) -> None:
         """End every open answer, as the process ends."""

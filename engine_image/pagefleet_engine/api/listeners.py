@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import functools
+import logging
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
@@ -13,10 +14,13 @@ import uvloop
 from starlette.types import ASGIApp
 
 from pagefleet_engine.api.connection import Connection
+from pagefleet_engine.api.errors import ApiError
 
 KEEP_ALIVE_S = 75
 """Longer than proxies keep idle connections (60 s), so that they close first and meet no reset."""
 _CLOSE_S = 0.5
+
+log = logging.getLogger(__name__)
 
 
 class _Uvicorn(uvicorn.Server):
@@ -42,17 +46,19 @@ def _server(app: ASGIApp, http: Any) -> _Uvicorn:
 
 
 class ClientListener:
-    """Serves clients on the running event loop."""
+    """Serves clients on the running event loop; `refused` hears of what is refused before it is a request."""
 
-    def __init__(self, app: ASGIApp, bound: socket.socket, *, most_connections: int) -> None:
-        protocol = functools.partial(Connection, most_connections=most_connections)
+    def __init__(
+        self, app: ASGIApp, bound: socket.socket, *, most_connections: int, refused: Callable[[ApiError], None]
+    ) -> None:
+        protocol = functools.partial(Connection, most_connections=most_connections, refused=refused)
         self._server = _server(app, protocol)
         self._serving = asyncio.create_task(self._server.serve(sockets=[bound]))
 
     def undelivered(self, now_s: float) -> int:
         """Connections with bytes that their client has not taken; see `Connection.undelivered`."""
         connections = tuple(self._server.server_state.connections)
-        return sum(each.undelivered(now_s) for each in connections if isinstance(each, Connection))
+        return sum(_undelivered(each, now_s) for each in connections if isinstance(each, Connection))
 
     async def leave(self) -> None:
         """Close the socket and the connections; an answer that cannot be delivered does not hold the process."""
@@ -61,6 +67,17 @@ class ClientListener:
         self._server.force_exit = True
         if late:
             await asyncio.wait(late, timeout=_CLOSE_S)
+
+
+def _undelivered(connection: Connection, now_s: float) -> bool:
+    """A fault in what is done for one client costs that client alone: who asks here serves all the others too."""
+    try:
+        return connection.undelivered(now_s)
+    except Exception:
+        log.exception("connection_failed")
+    with contextlib.suppress(Exception):  # its transport may be what is broken
+        connection.abort()
+    return False
 
 
 class ProbeListener:

@@ -115,7 +115,9 @@ class Server:
         core_server = await asyncio.start_unix_server(self.host.core.converse, sock=self._child.listener)
         sequences = self._launch.max_num_seqs + self._launch.max_queued_requests
         most = open_files.most_connections(sequences)
-        clients = ClientListener(client_app(self.host), self._sockets[0], most_connections=most)
+        clients = ClientListener(
+            client_app(self.host), self._sockets[0], most_connections=most, refused=self.host.refused
+        )
         probes = [ProbeListener(admin_app(self.host), bound) for bound in self._sockets[1:]]
         self._log_listening()
         loading = asyncio.create_task(self._load_model())

@@ -25,7 +25,8 @@ class Uploads:
         """Refuse, as `Draining`, every body that is not whole."""
         now_s = asyncio.get_running_loop().time()
         for wait in self._waits:
-            wait.reschedule(now_s)
+            if not wait.expired():  # it has come to its own end at this moment, and cannot be given another
+                wait.reschedule(now_s)
         self._waits.clear()
 
     async def next_piece(self, receive: Receive) -> Message:

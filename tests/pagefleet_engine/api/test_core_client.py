@@ -6,6 +6,7 @@ import pytest
 
 from pagefleet_engine.api import core_client
 from pagefleet_engine.api.core_client import CoreClient
+from pagefleet_engine.api.errors import Cut, Draining
 from pagefleet_engine.core.channel import encode_frame
 from pagefleet_engine.steps import Sampling
 from pagefleet_engine.wire import StepReport, Submit, TokenEvent
@@ -37,6 +38,11 @@ class Ear:
 
     def end(self, error: Exception) -> None:
         self.error = error
+
+
+class Stubborn(Ear):
+    def end(self, error: Exception) -> None:
+        raise RuntimeError("cannot end")
 
 
 def submit(request_id: int, stop_token_id: int = 1) -> Submit:
@@ -101,3 +107,12 @@ async def test_news_reaches_its_listener_and_none_after_the_last() -> None:
     await converse(core, encode_frame(StepReport(events=(last, last))))
     assert [event.token_id for event in ear.heard] == [5]
     assert (ear.error, core.busy_since_s) == (None, None)
+
+
+async def test_one_that_cannot_end_keeps_no_other_from_its_end() -> None:
+    core = CoreClient(lambda: 0.0, lambda times: None, lambda: None)
+    ears = [Stubborn() if place % 2 else Ear() for place in range(8)]
+    for request_id, ear in enumerate(ears):
+        core.submit([submit(request_id)], ear)
+    core.end_all(Cut("the end"), Draining("the end"))
+    assert [isinstance(ear.error, Cut) for ear in ears] == [True, False] * 4

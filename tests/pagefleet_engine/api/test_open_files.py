@@ -27,5 +27,23 @@ def test_a_process_takes_as_many_files_as_it_may() -> None:
     assert printed(SHOWN + limits + "print(resource.getrlimit(resource.RLIMIT_NOFILE))") == "(1000, 1000)"
 
 
+@pytest.mark.parametrize(("most_it_takes", "given"), [(10_240, [(10_240, -1)]), (0, [])])
+def test_a_process_without_a_limit_takes_what_it_is_given_and_starts_without(
+    monkeypatch: pytest.MonkeyPatch, most_it_takes: int, given: list[tuple[int, int]]
+) -> None:
+    found = []
+
+    def as_on_macos(_: int, limits: tuple[int, int]) -> None:
+        if not 0 <= limits[0] <= most_it_takes:
+            raise ValueError("current limit exceeds maximum limit")
+        found.append(limits)
+
+    monkeypatch.setattr(resource, "RLIM_INFINITY", -1)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, -1))
+    monkeypatch.setattr(resource, "setrlimit", as_on_macos)
+    open_files.raise_limit()
+    assert found == given
+
+
 def printed(program: str) -> str:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()

@@ -5,6 +5,7 @@ import contextlib
 import json
 import socket
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from pagefleet_api.metrics import Engine
 from pagefleet_engine.api import connection, generation, listeners, open_files, outgoing, server, uploads
+from pagefleet_engine.api.errors import BodyStalled
 from pagefleet_engine.api.generation import Generation
 from tests.pagefleet_engine.server.inside import Inside, engine, sse, stream_text, until
 from tests.pagefleet_engine.server.test_draining import skip_grace
@@ -43,6 +45,10 @@ async def read_to_end(client: socket.socket) -> bytes:
             received += piece
     client.close()
     return bytes(received)
+
+
+async def rejections(running: Inside, reason: str) -> float:
+    return await running.metric(f'pagefleet_rejections_total{{model_name="tiny",reason="{reason}"}}')
 
 
 def narrow(running: Inside) -> None:
@@ -98,9 +104,11 @@ async def test_hanging_up_on_pipelined_requests_frees_the_seat(tiny: Path, strea
 )
 async def test_a_head_without_end_is_refused(fast: Inside, head: bytes) -> None:
     client = await connected(fast, b"GET /v1/models HTTP/1.1\r\nhost: x\r\n" + head)
+    before = await rejections(fast, "head_too_large")
     answer = await read_to_end(client)
     assert answer.startswith(b"HTTP/1.1 431")
     assert json.loads(answer.split(b"\r\n\r\n")[1])["error"]["code"] == "head_too_large"
+    assert await rejections(fast, "head_too_large") >= max(before, 1)
 
 
 @pytest.mark.parametrize("begun", [b"", b"\r\n", b"GET /v1/mod", b"POST /v1/completions HTTP/1.1\r\nhost: x\r\nx: y"])
@@ -111,6 +119,7 @@ async def test_a_head_that_never_comes_whole_holds_no_connection(
     monkeypatch.setattr(listeners, "KEEP_ALIVE_S", 0.1)
     async with engine(tiny) as running:
         answer = await read_to_end(await connected(running, begun))
+        assert await rejections(running, "head_stalled") == answer.startswith(b"HTTP/1.1 408")
     if begun.strip():
         assert answer.startswith(b"HTTP/1.1 408")
         assert json.loads(answer.split(b"\r\n\r\n")[1])["error"]["code"] == "head_stalled"
@@ -127,8 +136,9 @@ async def test_a_line_break_after_a_body_ends_no_answer(tiny: Path, monkeypatch:
 
 
 async def test_one_connection_too_many_is_told_so_and_the_next_finds_the_place_of_one_that_left(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "pagefleet_engine")
     monkeypatch.setattr(open_files, "most_connections", lambda sequences: 5)
     async with engine(tiny) as running:
         held = [await connected(running, b"") for _ in range(5)]
@@ -137,6 +147,9 @@ async def test_one_connection_too_many_is_told_so_and_the_next_finds_the_place_o
         assert b"\r\nretry-after: 1\r\n" in answer
         assert json.loads(answer.split(b"\r\n\r\n")[1])["error"]["code"] == "too_many_connections"
         assert (await running.admin.get("/healthz")).status_code == 200
+        assert await rejections(running, "too_many_connections") == 1
+        [told] = [line.__dict__ for line in caplog.records if line.message == "connection_refused"]
+        assert (told["status"], told["code"]) == (503, "too_many_connections")
 
         async def served() -> bool:
             with contextlib.suppress(ConnectionError):
@@ -285,6 +298,76 @@ async def test_a_client_that_stops_reading_under_way_is_dropped_and_counted(
         client.close()
 
 
+@contextlib.asynccontextmanager
+async def others_stream(running: Inside) -> AsyncIterator[None]:
+    """Another client's stream, from before the block on, goes on after it."""
+    tokens = running.server.host.recorder.inter_token
+    other = asyncio.create_task(running.complete("ab", max_tokens=480, ignore_eos=True, stream=True))
+    before = tokens.count
+    await until(lambda: tokens.count > before + 2)
+    yield
+    before = tokens.count
+    await until(lambda: tokens.count > before + 2)
+    assert not (other.done() or running.running.done())
+    other.cancel()
+
+
+async def test_a_client_that_begins_another_request_and_reads_nothing_costs_itself_alone(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "pagefleet_engine")
+    monkeypatch.setattr(connection, "STALL_S", 0.1)
+    monkeypatch.setattr(server, "_TICK_S", 0.01)
+    async with engine(tiny, step_s=0.01) as running:
+        narrow(running)
+        fields: dict[str, Any] = {"max_tokens": 1, "logprobs": 20, "n": 40}
+        client = await connected(running, request(prompt="a", **fields), 4096)
+        await until(lambda: running.server.host.recorder.counters[Engine.REQUESTS, ("length",)] == 40)
+        async with others_stream(running):
+            await asyncio.get_running_loop().sock_sendall(client, b"G")
+            await until(lambda: "client_stalled" in caplog.messages)
+        client.close()
+
+
+@pytest.mark.parametrize("begun", [b"\r\n", b"GET /v1/mod", b"POST /v1/completions HTTP/1.1\r\nhost: x\r\nx: y"])
+async def test_a_client_that_vanishes_in_a_head_costs_itself_alone(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, begun: bytes
+) -> None:
+    caplog.set_level("INFO", "pagefleet_engine")
+    monkeypatch.setattr(connection, "HEAD_S", 0.02)
+    monkeypatch.setattr(connection, "STALL_S", 0.02)
+    monkeypatch.setattr(server, "_TICK_S", 0.01)
+    async with engine(tiny, step_s=0.01) as running, others_stream(running):
+        client = await connected(running, b"")
+        place = client.getsockname()
+        monkeypatch.setattr(
+            connection, "unacknowledged_bytes", lambda transport: transport.get_extra_info("peername") == place
+        )
+        await asyncio.get_running_loop().sock_sendall(client, begun)
+        await until(lambda: "client_stalled" in caplog.messages)
+        assert (await read_to_end(client)).startswith(b"HTTP/1.1 408")
+
+
+async def test_a_fault_with_one_connection_is_logged_and_costs_it_alone(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server, "_TICK_S", 0.01)
+    async with engine(tiny, step_s=0.01) as running, others_stream(running):
+        client = await connected(running, b"")
+        place = client.getsockname()
+
+        def broken(transport: asyncio.Transport) -> int:
+            if transport.get_extra_info("peername") == place:
+                raise OSError("nobody thought of this")
+            return 0
+
+        monkeypatch.setattr(connection, "unacknowledged_bytes", broken)
+        await asyncio.get_running_loop().sock_sendall(client, b"G")
+        assert await read_to_end(client) == b""
+    [told] = [line for line in caplog.records if line.message == "connection_failed"]
+    assert "nobody thought of this" in str(told.exc_info)
+
+
 async def test_a_client_that_pauses_gets_every_token_once_and_in_order(tiny: Path) -> None:
     prompt = "".join(chr(ord("a") + place % 26) for place in range(250))
     async with engine(tiny, step_s=0.001) as running:
@@ -317,6 +400,17 @@ async def test_an_upload_that_stalls_is_refused(fast: Inside, monkeypatch: pytes
     assert answer.startswith(b"HTTP/1.1 408")
     assert json.loads(answer.split(b"\r\n\r\n")[1])["error"]["code"] == "body_stalled"
     assert fast.server.host.uploads.held_bytes == 0
+
+
+async def test_the_end_may_come_at_the_moment_at_which_an_upload_has_stalled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "IDLE_S", 0)
+    reading = uploads.Uploads(lambda: False)
+    piece = asyncio.create_task(reading.next_piece(asyncio.Event().wait))  # type: ignore[arg-type]
+    for _ in range(2):
+        await asyncio.sleep(0)
+    reading.give_up()
+    with pytest.raises(BodyStalled):
+        await piece
 
 
 async def test_an_upload_does_not_hold_the_end_of_the_process_and_is_told(tiny: Path) -> None:
