@@ -30,14 +30,14 @@ def hand_over(
 
     None of those before goes for one that has found no place, but for what `rolling` gives up. Where that is ours to
     choose (`maxUnavailable: Auto`) it is the room of one replica after the other, once that helps. It helps nobody
-    where no node could take those that follow, as their selector matches none or none is large enough: one of them
-    waits, and tells why.
+    where no node could take those that follow, as their selector matches none or none is large enough, or all nodes
+    together have too few GPUs: one of them waits, and tells why.
     """
     ready = sum(pod.ready and pod.serving for pod in _of_kind(observed, grouped=service.spec.in_groups))
     room = _room_of_one(service, observed)
     surge, missing = _number(rolling.max_surge, wanted, math.ceil), _number(rolling.max_unavailable, wanted, math.floor)
     if missing and service.spec.rollout.max_unavailable == AUTO:
-        hopeless = observed.knowledge.placeable is False
+        hopeless = observed.knowledge.placeable is False or _too_few_gpus(service, observed)
         missing = 0 if hopeless else _given_up(service, observed, wanted, room + (room - 1) * ready)
         surge, starts = max(surge, 1) if hopeless else surge, max(surge, 1)
     else:
@@ -45,6 +45,13 @@ def hand_over(
         starts = surge + max(missing // room, 0 if surge else 1)
     stay = _kept(service, observed, wanted - missing, ready, before)
     return Handover(min(wanted, max(after, min(wanted + surge - stay, ready + starts))), stay)
+
+
+def _too_few_gpus(service: InferenceService, observed: Observed) -> bool:
+    """Whether one of those that follow asks for more GPUs than all nodes have, free or not, as far as that is known."""
+    spec, room = service.spec, observed.evidence.room
+    needed = spec.gpu_count * spec.engine.parallelism.pipeline
+    return room is not None and room.resource == spec.resources.gpu.resource_name and room.allocatable < needed
 
 
 def _given_up(service: InferenceService, observed: Observed, wanted: int, needed: int) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from pagefleet_api.service import InferenceService
+from pagefleet_operator.facts.evidence import Evidence, Room
 from pagefleet_operator.facts.knowledge import Knowledge
 from pagefleet_operator.facts.observed import Observed, Pod
 from pagefleet_operator.plan.handover import Handover, hand_over
@@ -44,10 +45,11 @@ def step(
     after: int,
     of: InferenceService | None = None,
     placeable: bool | None = None,
+    room: Room | None = None,
 ) -> Handover:
     workers = tuple(pod(f"{each.name}-1", group=each.group, extended=each.extended) for each in pods if each.group)
     workers += tuple(pod("g0-1", group=0, extended=each.extended) for each in pods if each.group == 0)
-    seen = Observed(pods=pods, workers=workers, knowledge=Knowledge(placeable=placeable))
+    seen = Observed(pods=pods, workers=workers, knowledge=Knowledge(placeable=placeable), evidence=Evidence(room=room))
     return hand_over(of or service(), seen, wanted, rolling, before=before, after=after)
 
 
@@ -108,6 +110,21 @@ def test_pods_stay_for_groups_that_no_node_could_take(placeable: bool | None) ->
     assert step(single("p"), unplaced, **alone, placeable=False) == (1, 1)
     fewer: dict[str, Any] = {**of, "wanted": 4, "after": 1}
     assert step(*singles(12), unplaced, **fewer, placeable=False) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("room", "stay"),
+    [
+        (Room(resource=GPU, allocatable=15), 12),
+        (Room(resource=GPU, allocatable=16), 1),
+        (Room(resource="other.com/gpu", allocatable=0), 1),
+    ],
+)
+def test_pods_stay_for_groups_that_ask_for_more_gpus_than_all_nodes_have(room: Room, stay: int) -> None:
+    """Of two pods with eight each."""
+    large, unplaced = service(tensor=8), leader(0, gpus=8, ready=False, node=None)
+    found = step(*singles(12), unplaced, wanted=12, rolling=IN_PLACE, before=12, after=1, of=large, room=room)
+    assert found == (1, stay)
 
 
 def test_what_a_user_lets_be_missing_may_be_missing_for_groups_that_no_node_could_take() -> None:
