@@ -9,9 +9,9 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from pagefleet_api.reasons import Reason
@@ -51,6 +51,8 @@ _WORDS_FRESH_CAP_S = 30.0
 _PODS_ASKED = 3
 """Of many pods in the same trouble a few tell it."""
 _REMEMBERED = 1000
+_LAG = timedelta(seconds=5)
+"""By so much what is seen here may be later than what it is about, and clocks apart."""
 _COUNTED = 2 * PATIENCE
 """So long after it was ready at the latest, a pod's start has been counted."""
 
@@ -91,6 +93,8 @@ class Inquiry:
         self._looking = asyncio.Lock()
         self._words: dict[str, _Words] = Remembered(_REMEMBERED)
         self._pools: dict[str, _NodePool] = Remembered(_REMEMBERED)
+        self._whole: dict[str, datetime] = Remembered(_REMEMBERED)
+        """When no pod of a set's groups was missing, last."""
 
     async def about(self, namespace: str, observed: Observed, now: datetime) -> Evidence:
         """What there is to know about the pods that are in trouble; empty when none is."""
@@ -108,7 +112,7 @@ class Inquiry:
             warnings={uid: warned for uid, warned in latest.items() if warned is not None},
             pulls={pod.uid: times for pod in pulling if (times := pulls(said[pod.uid]))},
             kills={pod.uid: words for pod in crashed if (words := _kill(pod, said[pod.uid]))},
-            refused=await self._refused(namespace, groups.lacking(observed)),
+            refused=await self._refused(namespace, observed, now),
             pools=await self._pools_of(active, now),
         )
 
@@ -136,11 +140,21 @@ class Inquiry:
             log.warning("pool_unknown", extra={"node": node, "error": str(error) or type(error).__name__})
         self._pools[node] = _NodePool(name, math.inf if name is not None else time.monotonic() + _FAILED_S)
 
-    async def _refused(self, namespace: str, sets: Mapping[str, datetime | None]) -> str | None:
-        """Why pods of one of these StatefulSets are not made. Nothing but Events tells."""
-        for name, since in [*sets.items()][:_PODS_ASKED]:
+    async def _refused(self, namespace: str, observed: Observed, now: datetime) -> str | None:
+        """Why pods of groups are not made. Nothing but Events of their StatefulSets tells.
+
+        What was said before all were there is of a pod that came in the end, or that nobody wants any more.
+        """
+        sets, live = groups.lacking(observed), observed.deployment
+        if live is None or not sets:
+            if live is not None and observed.grouped:
+                self._whole[f"{namespace} {live.name}"] = now
+            return None
+        whole = self._whole.get(f"{namespace} {live.name}")
+        for name, created in [*sets.items()][:_PODS_ASKED]:
             chosen = f"involvedObject.kind=StatefulSet,involvedObject.name={name}"
-            words = refused(await self._said(namespace, chosen), since)
+            known = [time for time in (created, whole and whole - _LAG) if time is not None]
+            words = refused(await self._said(namespace, chosen), max(known, default=None))
             if words is not None:
                 return words
         return None

@@ -233,6 +233,11 @@ async def test_why_a_groups_pods_are_not_made_is_asked_of_the_sets_that_lack_the
     assert lister.asked == ["events involvedObject.kind=StatefulSet,involvedObject.name=s"]
     whole = replace(short, pods=(first, Pod(name="s-1", uid="s-1", group=1, ready=True)))
     assert (await asks.about("n", whole, NOW)).refused is None
+    assert (await asks.about("n", short, NOW + timedelta(seconds=1))).refused is None, (
+        "said of a pod that came, or went"
+    )
+    lister.events[0]["lastTimestamp"] = (NOW - timedelta(seconds=2)).isoformat()
+    assert (await asks.about("n", short, NOW + timedelta(seconds=1))).refused == words
     lister.events = []
     assert (await Inquiry(lister, everywhere=False).about("n", short, NOW)).refused is None
 
