@@ -68,6 +68,21 @@ def allocatable_on(nodes: Iterable[Body], resource: str) -> dict[str, int]:
     return {node["metadata"]["name"]: has for node in nodes if (has := _takes(node, resource)) > 0}
 
 
+def essentials(node: Body) -> Body:
+    """What is read of a node that is remembered; the rest, its list of images above all, is most of it."""
+    spec, status = node.get("spec") or {}, node.get("status") or {}
+    ready = condition_of(status, "Ready")
+    return {
+        "metadata": _some(node["metadata"], "name", "labels"),
+        "spec": _some(spec, "taints", "unschedulable"),
+        "status": {**_some(status, "allocatable", "nodeInfo"), "conditions": [] if ready is None else [ready]},
+    }
+
+
+def _some(part: Body, *names: str) -> Body:
+    return {name: part[name] for name in names if name in part}
+
+
 def takes_pods(node: Body) -> bool:
     """Whether a node takes pods now; taints that somebody set on purpose are not looked at."""
     spec, status = node.get("spec") or {}, node.get("status") or {}

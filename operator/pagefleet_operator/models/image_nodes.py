@@ -9,7 +9,7 @@ from pagefleet_api.service import InferenceService
 from pagefleet_operator import render
 from pagefleet_operator.apiserver.api_errors import Refused, Unavailable
 from pagefleet_operator.apiserver.inquiry import Lister
-from pagefleet_operator.facts.evidence import takes_pods
+from pagefleet_operator.facts.evidence import essentials, takes_pods
 from pagefleet_operator.facts.image_volumes import mounts_images
 from pagefleet_operator.facts.observed import Body
 from pagefleet_operator.kinds import NODE
@@ -65,7 +65,7 @@ class ImageNodes:
         """The nodes; None where the API server is too busy."""
         try:
             async with asyncio.timeout(_LOOK_LIMIT_S):
-                self._nodes = await self._lister.items(NODE, None)
+                self._nodes = [essentials(node) for node in await self._lister.items(NODE, None)]
         except Refused as error:
             log.warning("nodes_refused", extra={"error": str(error)})
             self._nodes = ()

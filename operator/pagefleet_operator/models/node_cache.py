@@ -12,6 +12,7 @@ from pagefleet_api.service import InferenceService
 from pagefleet_operator import render
 from pagefleet_operator.apiserver.cache import ServiceKey, WatchCache
 from pagefleet_operator.apiserver.cluster import ApiError, Cluster, NotFound, NotLeading, Outdated, Refused, Terminating
+from pagefleet_operator.facts.evidence import essentials
 from pagefleet_operator.facts.observed import Body
 from pagefleet_operator.kinds import CLAIM, DAEMON_SET, NODE, POD, SECRET, VOLUME
 from pagefleet_operator.models.downloads import Downloads
@@ -214,7 +215,7 @@ class NodeCache:
     async def _look(self, store: render.NodeStore) -> NodesSeen:
         items = self._cluster.items
         if self._nodes_s is None or time.monotonic() - self._nodes_s >= _CALM_LOOK_S:
-            self._nodes = {node["metadata"]["name"]: node for node in await items(NODE, None)}
+            self._nodes = {node["metadata"]["name"]: essentials(node) for node in await items(NODE, None)}
             self._nodes_s = time.monotonic()
         volumes = await items(VOLUME, None, marks=_OURS, newest=True)
         places = {str((volume["spec"].get("claimRef") or {}).get("namespace")) for volume in volumes}
@@ -268,7 +269,7 @@ class NodeCache:
                 await self._cluster.delete(_KINDS[kind], live)
                 log.info("node_cache_removed", extra={"kind": kind, "object": live["metadata"]["name"]})
             case Mark(node, label, value):
-                self._nodes[node] = await self._cluster.mark_node(node, label, value)
+                self._nodes[node] = essentials(await self._cluster.mark_node(node, label, value))
                 log.info("node_marked", extra={"node": node, "label": label, "value": value})
 
     def _told(self, model: NodeModel, seen: NodesSeen, problems: _Problems) -> dict[Use, Prefetch]:

@@ -7,11 +7,13 @@ from pagefleet_operator.facts.evidence import (
     Room,
     Warned,
     allocatable_on,
+    essentials,
     extended_requests,
     probe_kill,
     pulls,
     refused,
     taken_by,
+    takes_pods,
 )
 
 GPU = "nvidia.com/gpu"
@@ -185,6 +187,24 @@ def test_a_sets_pod_is_refused_while_that_is_the_last_that_was_said() -> None:
     assert refused([{**no, "lastTimestamp": EARLY}, made], None) == QUOTA, "one of two was made in that second"
     assert refused([{**no, "lastTimestamp": EARLY}, {**made, "lastTimestamp": LATER}], None) is None
     assert refused([_of_set("Scheduled", LATER)], None) is None
+
+
+def test_what_is_remembered_of_a_node_answers_as_the_whole_one_and_has_no_images() -> None:
+    taint = {"key": "gpu", "effect": "NoSchedule"}
+    whole = node("a", taints=[taint], unschedulable=True)
+    whole["metadata"]["labels"] = {"gpu": "yes"}
+    whole["metadata"]["managedFields"] = [{}]
+    whole["status"] |= {"nodeInfo": {"kubeletVersion": "v1.35.0"}, "images": [{"names": ["n"]}]}
+    whole["status"]["conditions"] += [{"type": "MemoryPressure"}]
+    kept = essentials(whole)
+    assert (kept["metadata"], kept["spec"]) == ({"name": "a", "labels": {"gpu": "yes"}}, whole["spec"])
+    assert kept["status"] == {
+        "allocatable": whole["status"]["allocatable"],
+        "nodeInfo": {"kubeletVersion": "v1.35.0"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    assert takes_pods(essentials(node("b"))) and not takes_pods(kept)
+    assert essentials({"metadata": {"name": "new"}})["status"] == {"conditions": []}
 
 
 def test_what_was_said_of_an_earlier_set_of_that_name_does_not_count() -> None:
