@@ -5,8 +5,10 @@ import os
 import ssl
 import urllib.error
 import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from pagefleet_cli.errors import FactsMissing
 
@@ -39,13 +41,15 @@ class Web(NamedTuple):
 
     def get(self, path: str) -> Any:
         """The parsed answer; raises Refused."""
+        if (fault := _fault(self.base_url)) is not None:
+            raise Refused(0, f"the address {fault}")
         try:
             request = urllib.request.Request(self.base_url.rstrip("/") + path, headers=dict(self.headers))
             with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=self.tls) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             raise Refused(error.code, _words(error.read()) or error.reason) from error
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             raise Refused(0, f"{self.base_url}: {getattr(error, 'reason', error)}") from error
 
 
@@ -85,13 +89,27 @@ def _web(settings: Any, where: str) -> Web:
     if token is not None and not (token.isascii() and token.isprintable()):
         problem = "a character that no request can carry, such as a line break; log in anew or correct it"
         raise FactsMissing(f"no cluster: the token of {where} has {problem}")
-    if not settings.host.startswith(_SCHEMES):
-        raise FactsMissing(f"no cluster: the server of {where} is {settings.host!r}; write https://HOST:PORT there")
+    if (fault := _fault(settings.host)) is not None:
+        raise FactsMissing(f"no cluster: the server of {where} {fault}; write https://HOST:PORT there")
     try:
         return Web(settings.host, () if token is None else (("Authorization", token),), _tls(settings))
     except OSError as error:
         words = f"the certificate authority, client certificate or key of {where} cannot be used: {error}"
         raise FactsMissing(f"no cluster: {words}; correct it there") from error
+
+
+def _fault(address: str) -> str | None:
+    """Why nobody can be asked there, without the address itself: it may have a password in it."""
+    if not address.startswith(_SCHEMES):
+        return "does not begin with https://"
+    try:
+        parts = urlsplit(address)
+        named = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return "is no address"
+    if "@" in parts.netloc:
+        return "has a user or a password in it, which belong under users in a kubeconfig"
+    return None if named else "names no host"
 
 
 def _namespace(config: Any, files: str, context: str | None) -> str:

@@ -176,7 +176,11 @@ def test_a_file_that_is_no_kubeconfig_is_told_in_one_line(
         ({"token": "very\nsecret"}, {"server": "http://127.0.0.1:9"}, "the token of"),
         ({"token": "very secré"}, {"server": "http://127.0.0.1:9"}, "the token of"),
         ({}, {"server": "cluster.example"}, "the server of"),
-        ({}, {"server": "ftp://cluster.example"}, "write https://HOST:PORT"),
+        ({}, {"server": "ftp://admin:very-secr@cluster.example"}, "write https://HOST:PORT"),
+        ({}, {"server": "admin:very-secr@cluster.example"}, "does not begin with https://"),
+        ({}, {"server": "https://admin:very-secr@cluster.example"}, "a user or a password in it"),
+        ({}, {"server": "https://cluster.example:very-secr"}, "is no address"),
+        ({}, {"server": "https://:6443"}, "names no host"),
         ({}, {"server": "https://127.0.0.1:9", "certificate-authority-data": "AAAA"}, "certificate"),
         (
             {"client-certificate-data": "AAAA", "client-key-data": "c2VjcmV0"},
@@ -220,9 +224,11 @@ def test_what_is_no_answer_has_words(api: list[str]) -> None:
     with pytest.raises(Refused, match="there is none") as refused:
         Web(server).get("/none")
     assert refused.value.status == 404
-    with pytest.raises(Refused) as refused:
-        Web("nowhere").get("/")
-    assert refused.value.status == 0
+    for address in ("nowhere", "http://admin:secret@127.0.0.1:9", "http://127.0.0.1:secret"):
+        with pytest.raises(Refused) as refused:
+            Web(address).get("/")
+        assert refused.value.status == 0
+        assert "secret" not in str(refused.value)
     with pytest.raises(Refused) as refused:
         Web("http://127.0.0.1:9").get("/")
     assert refused.value.status == 0
