@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 from pagefleet_api.behavior import SelectPolicy
 from pagefleet_api.reasons import Reason
-from pagefleet_api.wording import percent
 from pagefleet_operator.autoscaling import rates, trend
 from pagefleet_operator.autoscaling.overruns import floor
 from pagefleet_operator.autoscaling.policy import Policy
@@ -63,10 +62,8 @@ def guarded(answer: Answer, policy: Policy, fleet: Fleet, readings: Readings, be
         return answer
     if fleet.rollout_in_progress:
         return answer.clamp(before, Reason.ROLLOUT_IN_PROGRESS, "no scale-down during a roll-out")
-    if readings.coverage < policy.min_coverage:
-        words = f"samples from {percent(readings.coverage)} of the pods, minCoverage is {percent(policy.min_coverage)}"
-        return answer.clamp(before, Reason.METRICS_PARTIAL, words)
-    return answer
+    thin = readings.thin(policy)
+    return answer if thin is None else answer.clamp(before, Reason.METRICS_PARTIAL, thin)
 
 
 def stabilised(answer: Answer, policy: Policy, memory: Memory, now: Now) -> Answer:

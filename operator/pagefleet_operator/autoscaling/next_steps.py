@@ -2,7 +2,6 @@
 
 from pagefleet_api.explanation import NextSteps, Threshold
 from pagefleet_api.scaling import MetricType
-from pagefleet_api.wording import percent
 from pagefleet_operator.autoscaling import latency, rates
 from pagefleet_operator.autoscaling.overruns import hold
 from pagefleet_operator.autoscaling.policy import Policy
@@ -77,10 +76,8 @@ def _down_held_by(policy: Policy, fleet: Fleet, memory: Memory, now: Now) -> tup
         words.append("a roll-out is under way")
     if not readings.complete:
         words.append("a metric is missing for the whole service")
-    elif readings.coverage < policy.min_coverage:
-        words.append(
-            f"samples from {percent(readings.coverage)} of the pods, minCoverage is {percent(policy.min_coverage)}"
-        )
+    elif (thin := readings.thin(policy)) is not None:
+        words.append(thin)
     if (outgrown := hold(memory, policy, readings, now)) is not None:
         words.append(outgrown)
     if _rate_after_s(policy, memory, now) is None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from pagefleet_api.load import EngineState, Load
+from pagefleet_api.wording import percent
 from pagefleet_operator.autoscaling.policy import Policy
 from pagefleet_operator.autoscaling.values import Fleet, PodLoad
 
@@ -56,6 +57,12 @@ class Readings:
         """Share of the pods that may hold load and say how much, 0..1."""
         pods = self.in_flight.pods + self.in_flight.missing
         return self.in_flight.pods / pods if pods else 0.0
+
+    def thin(self, policy: Policy) -> str | None:
+        """In words, that too few pods tell their load for a way down; None where enough do."""
+        if self.coverage >= policy.min_coverage:
+            return None
+        return f"samples from {percent(self.coverage)} of the pods, minCoverage is {percent(policy.min_coverage)}"
 
     @property
     def complete(self) -> bool:
