@@ -72,11 +72,17 @@ COMPLETIONS: dict[str, tuple[Any, ...]] = _COMMON | {
     "top_logprobs": (None,),
 }
 _SHOWN_CHARS = 80
+_JSON = json.JSONEncoder(ensure_ascii=False)
 
 
 def shown(value: Any) -> str:
-    """`value` as the client wrote it, in JSON, for an error message; cut when long."""
-    return cut(json.dumps(value, ensure_ascii=False))
+    """`value` as the client wrote it, in JSON, for an error message; cut when long, and not written further."""
+    begun = ""
+    for piece in _JSON.iterencode(value):
+        begun += piece
+        if len(begun) > _SHOWN_CHARS:
+            break
+    return cut(begun)
 
 
 def cut(text: str) -> str:

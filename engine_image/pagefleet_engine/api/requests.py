@@ -4,13 +4,17 @@ Strict types; every field out of range is named with its value and what is allow
 unknown fields are ignored, known but unsupported ones refused (`fields`); `temperature` is 1.0 where absent;
 up to 20 alternatives for log-probabilities in both; a list of prompts gives `n` choices for each, in the order
 of the prompts.
+
+A body costs in proportion to its size, whatever is in it: what is wrong is told once, not for each item, and what is
+too much is counted before it is looked at. pydantic notes every fault of a list, and a note has hundreds of bytes.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import pydantic
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationInfo
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationInfo
 
 from pagefleet_engine.api import fields
 from pagefleet_engine.api.errors import ContextTooLong, InvalidRequest
@@ -24,6 +28,8 @@ MAX_TOP_LOGPROBS = 20
 MAX_LOGIT_BIAS = 1024
 MAX_STOP_TOKEN_IDS = 1024
 MAX_CACHE_SALT_CHARS = 256
+MAX_CONTAINERS = 100_000
+"""Objects and lists of one body: far more than messages and prompts have, and each takes many times its two bytes."""
 
 LEAST_REPETITION_PENALTY = 0.01
 """A logit divided by much less is no finite number any more."""
@@ -33,6 +39,26 @@ TokenCount = Annotated[int, Field(ge=1, lt=2**31)]
 Penalty = Annotated[float, Field(ge=-2, le=2, allow_inf_nan=False)]
 RepetitionPenalty = Annotated[
     float, Field(ge=LEAST_REPETITION_PENALTY, le=MOST_REPETITION_PENALTY, allow_inf_nan=False)
+]
+
+
+TokenIds = Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=MAX_STOP_TOKEN_IDS, fail_fast=True)]
+
+
+def _few_biases(given: Any) -> Any:
+    """Raises `InvalidRequest` before each of too many entries is looked at."""
+    if given is not None and not isinstance(given, dict):
+        raise InvalidRequest(
+            f"logit_bias must be an object of token ids and numbers, but it is {fields.shown(given)}",
+            param="logit_bias",
+        )
+    if given is not None and len(given) > MAX_LOGIT_BIAS:
+        raise InvalidRequest(f"logit_bias has {len(given)} entries; at most {MAX_LOGIT_BIAS}", param="logit_bias")
+    return given
+
+
+Biases = Annotated[
+    dict[str, Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]] | None, BeforeValidator(_few_biases)
 ]
 
 
@@ -66,11 +92,11 @@ class GenerationRequest(BaseModel):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     stop: Any = None
-    stop_token_ids: Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=MAX_STOP_TOKEN_IDS)] | None = None
+    stop_token_ids: TokenIds | None = None
     ignore_eos: bool | None = None
     min_tokens: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_CACHE_SALT_CHARS)] | None = None
-    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]] | None = None
+    logit_bias: Biases = None
 
     @property
     def choices(self) -> int:
@@ -110,10 +136,6 @@ class GenerationRequest(BaseModel):
                 "stream_options.continuous_usage_stats is only allowed with stream_options.include_usage: true",
                 param="stream_options.continuous_usage_stats",
             )
-        if self.logit_bias is not None and len(self.logit_bias) > MAX_LOGIT_BIAS:
-            raise InvalidRequest(
-                f"logit_bias has {len(self.logit_bias)} entries; at most {MAX_LOGIT_BIAS}", param="logit_bias"
-            )
 
 
 class ChatRequest(GenerationRequest):
@@ -121,7 +143,7 @@ class ChatRequest(GenerationRequest):
 
     refused_fields = fields.CHAT
 
-    messages: list[dict[str, Any]] = Field(min_length=1)
+    messages: Annotated[list[dict[str, Any]], Field(min_length=1, fail_fast=True)]
     max_tokens: TokenCount | None = None
     max_completion_tokens: TokenCount | None = None
     logprobs: bool | None = None
@@ -211,12 +233,28 @@ def parse(kind: type[_RequestT], body: bytes, capacity: Capacity | None = None) 
 
     With `capacity`, a list of more token ids than can ever run is refused before it is read.
     """
+    _check_containers(body)
     try:
         request = kind.model_validate_json(body, context=capacity)
     except pydantic.ValidationError as error:
         raise _refusal(error) from None
     request.check()
     return request
+
+
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+
+
+def _check_containers(body: bytes) -> None:
+    found = _brackets(body)
+    if found > MAX_CONTAINERS:  # of which most may be text
+        found -= sum(_brackets(text[0]) for text in _STRING.finditer(body))
+    if found > MAX_CONTAINERS:
+        raise InvalidRequest(f"the body has {found} objects and lists; at most {MAX_CONTAINERS}")
+
+
+def _brackets(body: bytes) -> int:
+    return body.count(b"{") + body.count(b"[")
 
 
 def _refusal(error: pydantic.ValidationError) -> InvalidRequest:
