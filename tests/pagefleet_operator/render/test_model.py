@@ -81,6 +81,8 @@ def test_a_model_is_copied_out_of_its_image_to_where_the_volume_would_have_it(ur
     assert {"name": "LC_ALL", "value": "C"} in start["env"], "a named locale is of files of the image"
     assert {"name": "models", "emptyDir": {}} in pod["volumes"]
     assert {"name": "models", "mountPath": copier.INTO} in start["volumeMounts"]
+    (empty,) = [mount for mount in start["volumeMounts"] if mount["mountPath"] == copier.PRELOADED]
+    assert (empty["subPath"], empty["readOnly"]) == (copier.NOTHING, True), "else a loader runs what the image names"
     assert bring["resources"] == start["resources"] == {"requests": {"cpu": "1"}, "limits": {"memory": "2Gi"}}
     assert {"name": "models", "mountPath": MODELS, "readOnly": True} in pod["containers"][0]["volumeMounts"]
     assert _engine_model(pod) == f"file://{MODELS}/{path}".rstrip("/")
