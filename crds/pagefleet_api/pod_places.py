@@ -17,7 +17,7 @@ MOST_SELECTED = 100
 MOST_TOLERATIONS = 100
 MOST_TERMS = 100
 """Of a required node affinity."""
-MOST_REQUIREMENTS = 500
+MOST_REQUIREMENTS = 200
 """In all terms together."""
 MOST_VALUES = 5000
 """In all requirements together: names of nodes, for instance."""

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any
@@ -30,6 +31,10 @@ log = logging.getLogger(__name__)
 _WORKERS = 8
 _CRD_POLL_S = 2.0
 _BEAT_S = 1.0
+_DEEPEST = 30_000
+"""Calls within each other, of which kopf makes two a level. The API server takes objects of 10,000 levels, and what is
+not read cannot be refused; without this one such object would end the watching for all. So many levels of JSON take
+less than 4 MB of the stack, of 8. Source: maxNestingDepth in sigs.k8s.io/json."""
 
 
 async def run(settings: Settings, *, address: Callable[[Pod], str | None] = admin_address) -> None:
@@ -37,6 +42,7 @@ async def run(settings: Settings, *, address: Callable[[Pod], str | None] = admi
 
     address: base URL of a pod's admin port.
     """
+    sys.setrecursionlimit(max(_DEEPEST, sys.getrecursionlimit()))
     stop = asyncio.Event()
     _take_signals(stop)
     client = await api.connect()

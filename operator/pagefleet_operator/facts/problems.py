@@ -204,7 +204,7 @@ def _last_words(message: str) -> str:
         last = next((line for line in reversed(lines[:-1]) if _ERROR.search(line)), last)
     try:
         fields = json.loads(last)
-    except ValueError:
+    except (ValueError, RecursionError):
         return last[:_LONGEST_WORDS]
     said = [fields[name] for name in _SAYING if name in fields] if isinstance(fields, dict) else []
     return str((said or [last])[0])[:_LONGEST_WORDS]

@@ -80,5 +80,5 @@ class Trial:
                     words=str(parts["words"]),
                 )
             )
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None

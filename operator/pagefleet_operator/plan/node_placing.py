@@ -123,6 +123,8 @@ def _holds_pods(node: Body, asked: Placing) -> bool:
 
 
 def _has_gpus(node: Body, asked: Placing) -> bool:
+    if not asked.gpus:
+        return True
     allocatable = (node.get("status") or {}).get("allocatable") or {}
     return quantity.parse(str(allocatable.get(asked.resource, "0"))) >= asked.gpus
 
@@ -131,8 +133,8 @@ def _matches(node: Body, term: Mapping[str, Any]) -> bool:
     """A term without any requirement matches no node."""
     expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     named = {"metadata.name": node["metadata"]["name"]}
-    holds = [_holds(_labels(node), each) for each in expressions] + [_holds(named, each) for each in fields]
-    return bool(holds) and all(holds)
+    holds = all(_holds(_labels(node), each) for each in expressions) and all(_holds(named, each) for each in fields)
+    return bool(expressions or fields) and holds
 
 
 def _holds(values: Mapping[str, str], requirement: Mapping[str, Any]) -> bool:

@@ -1,5 +1,9 @@
 """An operator with an error of its own in the passes over one service."""
 
+import sys
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from tests.pagefleet_operator.apiserver.api import Api, Json, eventually
@@ -9,6 +13,8 @@ from tests.pagefleet_operator.apiserver.operators import OperatorProcess, servic
 pytestmark = pytest.mark.apiserver
 
 _UNLUCKY = 13
+_LEVELS = 9_900
+"""An object of 10,000 is refused by the API server."""
 _SECRET = "hf_cannotBeRead"
 
 
@@ -67,3 +73,31 @@ def test_a_service_says_that_the_operator_fails_over_it_until_it_does_not(
     eventually(lambda: not _condition(api, namespace, "s", "Stalled"), "nothing is said of it any more")
     assert _condition(api, namespace, "s", "Ready")["reason"] != "InternalError"
     assert len(_notes(api, namespace)) == 1
+
+
+@pytest.fixture
+def deep_calls() -> Iterator[None]:
+    """This process reads and writes objects of any depth."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(2 * _LEVELS)
+    yield
+    sys.setrecursionlimit(before)
+
+
+@pytest.mark.usefixtures("deep_calls")
+def test_an_object_as_deep_as_the_api_server_takes_holds_nobody_up(api: Api, namespace: str, start: Start) -> None:
+    inner: dict[str, Any] = {}
+    for _ in range(_LEVELS):
+        inner = {"a": inner}
+    api.create("inferenceservices", service(namespace, "deep", podTemplate={"spec": {"x": inner}}))
+    try:
+        start().ready()
+        eventually(
+            lambda: "32 levels deep" in _condition(api, namespace, "deep", "Ready").get("message", ""),
+            "one that is there at the start is refused",
+        )
+        api.merge("inferenceservices", namespace, "deep", {"metadata": {"labels": {"changed": "yes"}}})
+        api.create("inferenceservices", service(namespace, "later"))
+        eventually(lambda: api.get("deployments", namespace, "later"), "another service comes after its change")
+    finally:
+        api.delete("inferenceservices", namespace, "deep")

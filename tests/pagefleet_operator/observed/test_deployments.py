@@ -29,7 +29,9 @@ def test_a_trial_is_read_back_as_it_was_written(trial: Trial) -> None:
     assert Trial.parse(trial.text()) == trial
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "null", "7", "[]", "{}", '{"phase": "Starting", "since": "never"}'])
+@pytest.mark.parametrize(
+    "text", [None, "", "{", "null", "7", "[]", "{}", '{"phase": "Starting", "since": "never"}', "[" * 9000]
+)
 def test_what_no_operator_wrote_is_no_trial(text: str | None) -> None:
     assert Trial.parse(text) is None
 

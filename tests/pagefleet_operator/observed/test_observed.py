@@ -342,6 +342,7 @@ def test_of_an_image_that_a_container_mounts_its_own_name_is_told(words: str, im
         ('{"level": "error"}', '{"level": "error"}'),
         ("137", "137"),
         ("x" * 600, "x" * 500),
+        pytest.param("[" * 60_000, "[" * 500, id="deeper than can be read"),
     ],
 )
 def test_of_a_containers_log_the_last_line_is_told(message: str, told: str) -> None:
