@@ -49,11 +49,11 @@ def _template(answer: Json) -> Json:
     return template
 
 
-def _outcome(api: Api, method: str, path: str, body: Json, content_type: str) -> Json | str:
+def _outcome(api: Api, method: str, path: str, body: Json, content_type: str, query: str = "") -> Json | str:
     try:
-        return _template(api.call(method, f"{path}?dryRun=All", body, content_type))
+        return _template(api.call(method, f"{path}?dryRun=All{query}", body, content_type))
     except ApiRefusal as refusal:
-        assert refusal.status in {400, 422}, str(refusal)
+        assert refusal.status in {400, 422, 500}, str(refusal)
         return "refused"
 
 
@@ -88,6 +88,60 @@ def test_an_overlay_that_makes_no_pod_is_refused_in_the_api_servers_words(
     assert isinstance(api_errors.answer_error(refusal.value.status, answer, ""), api_errors.Refused), (
         "the user must act"
     )
+
+
+TOLERATIONS: tuple[Json, ...] = (
+    {},
+    {"operator": "Exists"},
+    {"operator": "Exists", "effect": ""},
+    {"operator": "Equal"},
+    {"key": "a"},
+    {"key": "a", "operator": ""},
+    {"key": "a", "operator": "Nope"},
+    {"key": "a", "effect": "Zap"},
+    {"key": "a", "foo": 1},
+    {"key": "a", "value": None},
+    {"key": 1},
+    {"key": "a b"},
+    {"key": "-a"},
+    {"key": "A.b_c-d"},
+    {"key": "A.b/c"},
+    {"key": "a..b/c"},
+    {"key": "a/b/c"},
+    {"key": "a/"},
+    {"key": "/a"},
+    {"key": "a" * 63},
+    {"key": "a" * 64},
+    {"key": f"{'a.' * 126}a/b"},
+    {"key": f"{'a.' * 127}a/b"},
+    {"key": f"{'a' * 64}.b/c"},
+    {"key": "a", "value": "b.C_d-e"},
+    {"key": "a", "value": "b c"},
+    {"key": "a", "value": "v" * 63},
+    {"key": "a", "value": "v" * 64},
+    {"key": "a", "operator": "Exists", "value": "b"},
+    {"key": "a", "operator": "Exists", "value": ""},
+    {"key": "a", "tolerationSeconds": 1},
+    {"key": "a", "effect": "NoExecute", "tolerationSeconds": -1},
+    {"key": "a", "effect": "NoExecute", "tolerationSeconds": "1"},
+    {"key": "a", "effect": "NoExecute", "tolerationSeconds": True},
+    {"key": "a", "effect": "NoExecute", "tolerationSeconds": 2**63 - 1},
+)
+
+
+@pytest.mark.parametrize("item", TOLERATIONS, ids=str)
+def test_a_toleration_is_taken_where_the_api_server_takes_it(api: Api, shared_namespace: str, item: Json) -> None:
+    """It may go into an object that others' pods wait for."""
+    try:
+        taken = bool(checked({"spec": {"tolerations": [item]}}))
+    except ValueError:
+        taken = False
+    deployment = _rendered(shared_namespace, None)
+    deployment["metadata"]["name"] = "tolerant"
+    deployment["spec"]["template"]["spec"]["tolerations"] = [item]
+    path = api.path("deployments", shared_namespace, "tolerant")
+    outcome = _outcome(api, "PATCH", path, deployment, "application/apply-patch+yaml", "&fieldManager=pagefleet")
+    assert taken == (outcome != "refused"), outcome
 
 
 def _apply(api: Api, namespace: str, deployment: Json) -> Json:
