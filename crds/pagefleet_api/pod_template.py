@@ -48,6 +48,8 @@ _SIZE_LIMIT_BYTES = 192 * 1024
 """It is kept in an annotation of the Deployment beside other parts of the spec, and all annotations of an object may
 have 256 KiB. Source: TotalAnnotationSizeLimitB in k8s.io/apimachinery, pkg/api/validation/objectmeta.go."""
 _LEVELS = 32
+_MOST_PARTS = 20_000
+"""Fields and items in all: each is looked at in each pass. Of a size, what has the shortest texts takes longest."""
 _TOO_DEEP = f"it is nested more than {_LEVELS} levels deep, which no pod is; leave the inner ones out"
 
 
@@ -93,16 +95,20 @@ def _size_faults(overlay: Overlay) -> Iterator[str]:
     size_bytes = len(text.encode(errors="replace"))
     if size_bytes > _SIZE_LIMIT_BYTES:
         yield f"it has {size_bytes} bytes as JSON, and {_SIZE_LIMIT_BYTES} are the most; move data to a ConfigMap"
-    if _is_deeper(overlay, _LEVELS):
+    yield from _part_faults(overlay)
+
+
+def _part_faults(overlay: Overlay) -> Iterator[str]:
+    layer: list[Any] = [overlay]
+    number = 0
+    for _ in range(_LEVELS):
+        parts = [part for each in layer for part in (each.values() if isinstance(each, Mapping) else each)]
+        number += len(parts)
+        layer = [part for part in parts if isinstance(part, Mapping | list)]
+    if layer:
         yield _TOO_DEEP
-
-
-def _is_deeper(value: Any, levels: int) -> bool:
-    layer = [value]
-    for _ in range(levels):
-        parts = (each.values() if isinstance(each, Mapping) else each for each in layer)
-        layer = [part for inside in parts for part in inside if isinstance(part, Mapping | list)]
-    return bool(layer)
+    if number > _MOST_PARTS:
+        yield f"it has {number} fields and items in all, and {_MOST_PARTS} are the most; leave the others out"
 
 
 def _metadata(metadata: Overlay) -> Iterator[str]:

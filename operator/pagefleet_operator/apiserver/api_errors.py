@@ -4,8 +4,13 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pagefleet_api.wording import without_middle
+
 _NEEDS_A_PERSON = ("failed calling webhook", "failed to create typed patch object")
 """Internal errors (500) that somebody must act on: a webhook is away; a field has another type or name in an apply."""
+
+_MOST_CHARACTERS = 4_000
+"""Of the server's words, in which a value that a user gave may be as long as it was given."""
 
 
 class ApiError(Exception):
@@ -42,14 +47,15 @@ def answer_error(status: int, text: bytes, request: str) -> ApiError:
         answer = json.loads(text)
     except ValueError:
         answer = {}
-    message = answer.get("message") or f"{request}: HTTP {status}"
+    said = answer.get("message") or f"{request}: HTTP {status}"
+    message = without_middle(said, _MOST_CHARACTERS)
     if status == 404:
         return NotFound(message)
     if status == 409:
         return Outdated(message)
     if "NamespaceTerminating" in _causes(answer):
         return Terminating(message)
-    if any(words in message for words in _NEEDS_A_PERSON):
+    if any(words in said for words in _NEEDS_A_PERSON):
         return Refused(message)
     if status == 429 or status >= 500 or status == 401:
         return Unavailable(message)

@@ -49,6 +49,8 @@ class NodeDemand:
     def __init__(self, cache: WatchCache) -> None:
         self._cache = cache
         self._users: dict[str, InferenceService] = {}
+        self._invalid: dict[str, int | None] = {}
+        """Generations that cannot be read: a look every few seconds reads each once."""
         self._held_back: dict[ServiceKey, bool] = {}
 
     def hold_back(self, key: ServiceKey, held_back: bool) -> None:
@@ -68,6 +70,8 @@ class NodeDemand:
         living = self._living()
         self._held_back = {key: held_back for key, held_back in self._held_back.items() if key in living}
         wanting = (self._parsed(body) for key, body in living.items() if not self._held_back.get(key, False))
+        uids = {body["metadata"]["uid"] for body in living.values()}
+        self._invalid = {uid: generation for uid, generation in self._invalid.items() if uid in uids}
         self._users = {service.uid: service for service in wanting if service is not None}
         return list(self._users.values())
 
@@ -95,14 +99,16 @@ class NodeDemand:
 
     def _parsed(self, body: Body) -> InferenceService | None:
         meta = body["metadata"]
-        before = self._users.get(meta["uid"])
-        if before is not None and before.generation == meta.get("generation"):
+        uid, generation = meta["uid"], meta.get("generation")
+        before = self._users.get(uid)
+        if (before is not None and before.generation == generation) or self._invalid.get(uid, -1) == generation:
             return before
         if before is None and ((body["spec"].get("model") or {}).get("cache") or {}).get("mode") != CacheMode.NODE:
             return None
         try:
             service = InferenceService.parse(body)
         except InvalidService:
+            self._invalid[uid] = generation
             return before
         except Exception:  # of one service; its own passes tell of it
             log.exception("node_demand_broken", extra={"service": f"{meta['namespace']}/{meta['name']}"})

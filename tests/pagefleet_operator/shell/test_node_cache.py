@@ -290,6 +290,23 @@ async def test_a_service_that_cannot_be_read_any_more_keeps_its_model() -> None:
     assert "apply DaemonSet" not in await rig.turn()
 
 
+async def test_what_cannot_be_read_is_read_once_a_generation(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, read, whole = Rig(), [], InferenceService.parse
+
+    def parse(body: Any) -> InferenceService:
+        read.append(body)
+        return whole(body)
+
+    monkeypatch.setattr(InferenceService, "parse", parse)
+    for _ in range(2):
+        rig.service(uri="no model")
+        await rig.turn()
+        assert await rig.turn() == []
+    assert len(read) == 2
+    rig.service()
+    assert "apply DaemonSet" in await rig.turn(), "once it can be read"
+
+
 async def test_one_namespaces_quota_is_nobody_elses_trouble() -> None:
     rig = Rig()
     rig.service()
