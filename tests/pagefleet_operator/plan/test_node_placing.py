@@ -170,6 +170,15 @@ def test_what_a_pod_template_is_not_refused_for_can_be_read(spec: dict[str, Any]
     place = node(labels={"n": "7"}, spec={"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]})
     may_hold(place, service)
     placing(service)
+    tolerations([service])
+
+
+@given(st.lists(_TOLERATION, min_size=1, max_size=2))
+def test_tolerations_that_are_not_refused_make_no_object_that_is(items: list[Any]) -> None:
+    try:
+        service = user(podTemplate={"spec": {"tolerations": items}})
+    except InvalidService:
+        return
     for each in tolerations([service]):
         assert {*each} <= {"key", "operator", "value", "effect"}
         assert each["operator"] in {"Exists", "Equal"}
