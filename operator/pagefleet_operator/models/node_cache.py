@@ -21,7 +21,6 @@ from pagefleet_operator.plan.node_cache import (
     Delete,
     Mark,
     NodeModel,
-    NodesSeen,
     Step,
     Write,
     leftovers,
@@ -29,6 +28,7 @@ from pagefleet_operator.plan.node_cache import (
     steps_for,
     unsettled,
 )
+from pagefleet_operator.plan.nodes_seen import Bodies, NodesSeen, Pods
 from pagefleet_operator.plan.prefetch import Prefetch, Stage
 from pagefleet_operator.settings import Settings
 from pagefleet_operator.status.crash import crash_words
@@ -140,8 +140,7 @@ class NodeCache:
     async def _turn(self, store: render.NodeStore) -> _Known:
         """Look at everything and write what is missing. Raises ApiError when it cannot look, and NotLeading."""
         wanted = self._wanted()
-        services = [service for users in wanted.values() for service in users]
-        versions = self._demand.versions(services)
+        versions = self._demand.versions(services := [service for users in wanted.values() for service in users])
         try:
             seen = await self._look(store)
         except Refused as error:
@@ -156,6 +155,7 @@ class NodeCache:
             moved, found = await self._see_to(name, users, store, seen)
             busy = busy or moved
             told |= found
+            await asyncio.sleep(0)  # the Lease is renewed between two of hundreds of models
         busy = busy or any(found.stage is not Stage.CACHED for found in told.values())
         return _Known(time.monotonic(), versions, told, busy, empty=not (told or leaving))
 
@@ -221,10 +221,10 @@ class NodeCache:
         places = {str((volume["spec"].get("claimRef") or {}).get("namespace")) for volume in volumes}
         return NodesSeen(
             nodes=list(self._nodes.values()),
-            daemon_sets=await items(DAEMON_SET, store.namespace, marks=_OURS, newest=True),
-            pods=await items(POD, store.namespace, marks=_FETCHERS),
-            volumes=volumes,
-            claims=await items(CLAIM, None, marks=_OURS, newest=True),
+            daemon_sets=Bodies(await items(DAEMON_SET, store.namespace, marks=_OURS, newest=True)),
+            pods=Pods(await items(POD, store.namespace, marks=_FETCHERS)),
+            volumes=Bodies(volumes),
+            claims=Bodies(await items(CLAIM, None, marks=_OURS, newest=True)),
             mounted=self._demand.mounted(places),
             readers=self._demand.readers(places),
         )
@@ -274,10 +274,12 @@ class NodeCache:
 
     def _told(self, model: NodeModel, seen: NodesSeen, problems: _Problems) -> dict[Use, Prefetch]:
         """How far the model is for each of its users."""
-        fetching = [pod for pod in seen.pods_of(model.name).values() if not pod.ready][:_ASKED]
+        fetching = [pod for pod in seen.pods.of(model.name).values() if not pod.ready][:_ASKED]
         uses = {Use.of(user): user for user in model.users}
         said = {uid: told for use in uses for uid, told in self._downloads.about(use.key, fetching).items()}
-        found = {use: progress(model, user, seen, said) for use, user in uses.items()}
+        alike = {(use.key.namespace, use.placing): user for use, user in uses.items()}
+        far = {place: progress(model, user, seen, said) for place, user in alike.items()}
+        found = {use: far[use.key.namespace, use.placing] for use in uses}
         for use, prefetch in found.items():
             problem = problems.get(use.key.namespace) or problems.get(None)
             if problem is not None and prefetch.stage is not Stage.CACHED:

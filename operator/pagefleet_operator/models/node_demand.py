@@ -11,8 +11,8 @@ from pagefleet_operator import render
 from pagefleet_operator.apiserver.cache import ServiceKey, WatchCache
 from pagefleet_operator.facts.mounts import claims_of
 from pagefleet_operator.facts.observed import Body
-from pagefleet_operator.plan.node_cache import ClaimKey
 from pagefleet_operator.plan.node_placing import placing
+from pagefleet_operator.plan.nodes_seen import ClaimKey
 
 log = logging.getLogger(__name__)
 

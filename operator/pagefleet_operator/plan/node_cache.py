@@ -6,7 +6,7 @@ which stays for as long as pods mount it, then the volume, then label and Daemon
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from pagefleet_api import labels
@@ -16,17 +16,11 @@ from pagefleet_api.service import InferenceService
 from pagefleet_operator.facts.observed import Body, Pod
 from pagefleet_operator.facts.problems import condition_of
 from pagefleet_operator.plan.node_placing import holders
+from pagefleet_operator.plan.nodes_seen import ClaimKey, NodesSeen
 from pagefleet_operator.plan.prefetch import NOTHING_TOLD, Prefetch, Stage, how_far, owner_uids
 
 _NAMED = 5
 """Nodes that a message names; of more it tells the number."""
-
-
-class ClaimKey(NamedTuple):
-    """A claim of a user's namespace."""
-
-    namespace: str
-    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,41 +36,6 @@ class NodeModel:
     volumes: Mapping[str, Body]
     claims: Mapping[str, Body]
     secret: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodesSeen:
-    """What there is: all nodes; DaemonSets and their pods, volumes and claims of ours.
-
-    mounted: claims that the templates of living services mount, whatever their specs want by now. readers: nodes of
-    the pods that have a claim.
-    """
-
-    nodes: Sequence[Body] = ()
-    daemon_sets: Sequence[Body] = ()
-    pods: Sequence[Body] = ()
-    volumes: Sequence[Body] = ()
-    claims: Sequence[Body] = ()
-    mounted: Collection[ClaimKey] = field(default=frozenset())
-    readers: Mapping[ClaimKey, Collection[str]] = field(default_factory=dict)
-
-    def daemon_set(self, name: str) -> Body | None:
-        """That of a model."""
-        return next((body for body in self.daemon_sets if body["metadata"]["name"] == name), None)
-
-    def volume(self, name: str) -> Body | None:
-        """A volume by its name."""
-        return next((body for body in self.volumes if body["metadata"]["name"] == name), None)
-
-    def claim(self, key: ClaimKey) -> Body | None:
-        """A claim, whoever made it."""
-        return next((body for body in self.claims if _key(body) == key), None)
-
-    def pods_of(self, name: str) -> dict[str, Pod]:
-        """A model's pods that are not on their way out, by node; one without a node yet is not among them."""
-        found = ((body, Pod.from_object(body)) for body in self.pods if _model(body) == name)
-        placed = ((str((body.get("spec") or {}).get("nodeName") or ""), pod) for body, pod in found if pod.active)
-        return {node: pod for node, pod in placed if node}
 
 
 class Write(NamedTuple):
@@ -121,7 +80,7 @@ def steps_for(model: NodeModel, seen: NodesSeen) -> list[Step]:
         steps.append(Write(model.daemon_set))
     for namespace in model.volumes:
         steps += _namespace_steps(model.volumes[namespace], model.claims[namespace], seen)
-    surplus = [volume for volume in _volumes_of(model.name, seen) if _claim_key(volume).namespace not in model.volumes]
+    surplus = [volume for volume in seen.volumes_of(model.name) if _claim_key(volume).namespace not in model.volumes]
     return [*steps, *_label_steps(model, seen), *_farewell(surplus, seen)]
 
 
@@ -129,7 +88,7 @@ def leftovers(wanted: Collection[str], seen: NodesSeen) -> dict[str, list[Step]]
     """What takes away each model that nobody wants, by its name."""
     marked = (label for node in seen.nodes for label in node["metadata"].get("labels") or {})
     of_nodes = {label.partition("/")[2] for label in marked if label.startswith(f"{labels.NODE_MODEL}/")}
-    names = of_nodes | {_model(body) for body in (*seen.daemon_sets, *seen.volumes)}
+    names = of_nodes | seen.models()
     return {name: _leave(name, seen) for name in sorted(names - {*wanted, ""})}
 
 
@@ -137,7 +96,7 @@ def progress(
     model: NodeModel, user: InferenceService, seen: NodesSeen, told: Mapping[str, DownloadProgress] = NOTHING_TOLD
 ) -> Prefetch:
     """How far the model is on nodes for one user's pods. told: what pods said lately of their downloads, by uid."""
-    volume, claim = model.volumes[user.namespace], seen.claim(_key(model.claims[user.namespace]))
+    volume, claim = model.volumes[user.namespace], seen.claim(ClaimKey.of(model.claims[user.namespace]))
     live = seen.volume(volume["metadata"]["name"])
     if (hindered := _hindered(volume, live, claim)) is not None:
         return hindered
@@ -147,7 +106,7 @@ def progress(
         words = f"none of {len(seen.nodes)} nodes may hold it: none has what the pods' podTemplate and GPUs ask for"
         return Prefetch(Stage.FETCHING, words)
     there = [node["metadata"]["name"] for node in nodes if _value(node, model.name) == labels.NODE_MODEL_READY]
-    held = seen.pods_of(model.name)
+    held = seen.pods.of(model.name)
     pods = {node: held[node] for node in wanted if node in held}
     trouble = _trouble(model, {node: pod for node, pod in pods.items() if node not in there})
     if there and live is not None and claim is not None:
@@ -181,7 +140,7 @@ def _namespace_steps(volume: Body, claim: Body, seen: NodesSeen) -> Iterator[Ste
     """The volume first, and its claim at the next look: the binder looks at a claim whose volume it does not know yet
     only 15 s later. A volume whose claim was made anew is made anew too: it is bound to the former one's uid.
     """
-    live, taken = seen.volume(volume["metadata"]["name"]), seen.claim(_key(claim))
+    live, taken = seen.volume(volume["metadata"]["name"]), seen.claim(ClaimKey.of(claim))
     if taken is not None and _is_going(taken):
         return
     bound = None if live is None else (live["spec"].get("claimRef") or {}).get("uid")
@@ -197,9 +156,9 @@ def _namespace_steps(volume: Body, claim: Body, seen: NodesSeen) -> Iterator[Ste
 
 def _label_steps(model: NodeModel, seen: NodesSeen) -> Iterator[Mark]:
     """Where pods read the model it stays held, whether or not new ones may go there."""
-    keys = [_claim_key(volume) for volume in _volumes_of(model.name, seen)]
+    keys = [_claim_key(volume) for volume in seen.volumes_of(model.name)]
     wanted = {*places(model, seen), *(node for key in keys for node in seen.readers.get(key, ()))}
-    ready = {node for node, pod in seen.pods_of(model.name).items() if pod.ready}
+    ready = {node for node, pod in seen.pods.of(model.name).items() if pod.ready}
     for node in seen.nodes:
         name = node["metadata"]["name"]
         value = labels.NODE_MODEL_READY if name in ready else labels.NODE_MODEL_WANTED
@@ -208,7 +167,7 @@ def _label_steps(model: NodeModel, seen: NodesSeen) -> Iterator[Mark]:
 
 def _leave(name: str, seen: NodesSeen) -> list[Step]:
     """While a volume is there, the model stays: somebody may read it."""
-    volumes = _volumes_of(name, seen)
+    volumes = seen.volumes_of(name)
     if volumes:
         return list(_farewell(volumes, seen))
     live = seen.daemon_set(name)
@@ -258,17 +217,9 @@ def _names(nodes: Sequence[str]) -> str:
     return ", ".join(sorted(nodes)) if len(nodes) <= _NAMED else f"{len(nodes)} nodes"
 
 
-def _volumes_of(name: str, seen: NodesSeen) -> list[Body]:
-    return [volume for volume in seen.volumes if _model(volume) == name]
-
-
 def _claim_key(volume: Body) -> ClaimKey:
     reference = volume["spec"].get("claimRef") or {}
     return ClaimKey(str(reference.get("namespace")), str(reference.get("name")))
-
-
-def _key(claim: Body) -> ClaimKey:
-    return ClaimKey(claim["metadata"]["namespace"], claim["metadata"]["name"])
 
 
 def _path(volume: Body) -> str:
@@ -278,10 +229,6 @@ def _path(volume: Body) -> str:
 def _value(node: Body, name: str) -> str | None:
     found = (node["metadata"].get("labels") or {}).get(node_label(name))
     return None if found is None else str(found)
-
-
-def _model(body: Body) -> str:
-    return str((body["metadata"].get("labels") or {}).get(labels.MODEL, ""))
 
 
 def _note(body: Body) -> str | None:

@@ -126,8 +126,8 @@ def _duration(seconds: float) -> str:
 
 def _own(wanted: Body, live: Body) -> Own | None:
     """The owners that a live Job lacks, beside those that it has."""
-    has = live["metadata"].get("ownerReferences") or ()
-    lacks = [owner for owner in wanted["metadata"]["ownerReferences"] if owner["uid"] not in owner_uids(live)]
+    has, known = live["metadata"].get("ownerReferences") or (), owner_uids(live)
+    lacks = [owner for owner in wanted["metadata"]["ownerReferences"] if owner["uid"] not in known]
     return Own(live, (*has, *lacks)) if lacks else None
 
 
