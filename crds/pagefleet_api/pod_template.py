@@ -6,6 +6,7 @@ schema would be the whole of a pod's.
 
 import json
 from collections.abc import Container, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, WithJsonSchema
@@ -50,7 +51,6 @@ have 256 KiB. Source: TotalAnnotationSizeLimitB in k8s.io/apimachinery, pkg/api/
 _LEVELS = 32
 _MOST_PARTS = 20_000
 """Fields and items in all: each is looked at in each pass. Of a size, what has the shortest texts takes longest."""
-_TOO_DEEP = f"it is nested more than {_LEVELS} levels deep, which no pod is; leave the inner ones out"
 
 
 _FAULT_CHARACTERS = 600
@@ -73,8 +73,8 @@ PodTemplate = Annotated[
 
 
 def _faults(overlay: Overlay) -> Iterator[str]:
-    """The size first: what comes after it looks at every part."""
-    yield from _size_faults(overlay)
+    """The extent first: what comes after it looks at every part."""
+    yield from _extent_faults(overlay)
     for name in overlay:
         if name not in {"metadata", "spec"}:
             yield f"{name} cannot be set: a pod template has metadata and spec"
@@ -86,29 +86,25 @@ def _faults(overlay: Overlay) -> Iterator[str]:
     yield from _spec(overlay.get("spec", {}))
 
 
-def _size_faults(overlay: Overlay) -> Iterator[str]:
-    try:
-        text = json.dumps(overlay, separators=(",", ":"), ensure_ascii=False, default=str, skipkeys=True)
-    except RecursionError:
-        yield _TOO_DEEP
+def _extent_faults(overlay: Overlay) -> Iterator[str]:
+    """Counted before it is written: a file may name one part a thousand times, and that part another one."""
+    layer: list[Any] = [overlay]
+    left = _MOST_PARTS
+    for _ in range(_LEVELS):
+        inside = chain.from_iterable(each.values() if isinstance(each, Mapping) else each for each in layer)
+        parts = list(islice(inside, left + 1))
+        left -= len(parts)
+        if left < 0:
+            yield f"it has more than {_MOST_PARTS} fields and items in all; move data to a ConfigMap"
+            return
+        layer = [part for part in parts if isinstance(part, Mapping | list)]
+    if layer:
+        yield f"it is nested more than {_LEVELS} levels deep, which no pod is; leave the inner ones out"
         return
+    text = json.dumps(overlay, separators=(",", ":"), ensure_ascii=False, default=str, skipkeys=True)
     size_bytes = len(text.encode(errors="replace"))
     if size_bytes > _SIZE_LIMIT_BYTES:
         yield f"it has {size_bytes} bytes as JSON, and {_SIZE_LIMIT_BYTES} are the most; move data to a ConfigMap"
-    yield from _part_faults(overlay)
-
-
-def _part_faults(overlay: Overlay) -> Iterator[str]:
-    layer: list[Any] = [overlay]
-    number = 0
-    for _ in range(_LEVELS):
-        parts = [part for each in layer for part in (each.values() if isinstance(each, Mapping) else each)]
-        number += len(parts)
-        layer = [part for part in parts if isinstance(part, Mapping | list)]
-    if layer:
-        yield _TOO_DEEP
-    if number > _MOST_PARTS:
-        yield f"it has {number} fields and items in all, and {_MOST_PARTS} are the most; leave the others out"
 
 
 def _metadata(metadata: Overlay) -> Iterator[str]:

@@ -226,25 +226,31 @@ def _scaled_by(meta: Mapping[str, Any]) -> str | None:
 
 _MOST_ITEMS = 100
 """Of any list or map outside podTemplate: more than each of them takes, so that what is wrong can be told briefly."""
-_LEVELS = 32
+_MOST_PARTS, _LEVELS = 20_000, 32
+"""Fields and items in all, and how deep they are nested."""
 _LINES, _LINE_CHARACTERS = 20, 1000
 """Of words about faults: a condition takes 32,768 characters, and what a user gave may be in each line."""
 
 
-def _oversize(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[str]:
+def _oversize(spec: Any) -> Iterator[str]:
     """What would take long to look at: the API server's schema has its own bounds, a file on a disk has none."""
-    if not isinstance(value, Mapping | list) or path == ("podTemplate",):
-        return
-    fault = None
-    if len(value) > _MOST_ITEMS:
-        fault = f"has {len(value)} items, and {_MOST_ITEMS} are more than it can take; leave the others out"
-    elif len(path) == _LEVELS:
-        fault = f"is nested more than {_LEVELS} levels deep, which no field is; leave the inner ones out"
-    if fault is not None:
-        yield f"{place(path, 'spec')} {fault}"
-        return
-    for part, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
-        yield from _oversize(inner, (*path, part))
+    layer: list[tuple[tuple[str | int, ...], Any]] = [((), spec)] if isinstance(spec, Mapping | list) else []
+    left = _MOST_PARTS
+    for _ in range(_LEVELS):
+        inner: list[tuple[tuple[str | int, ...], Any]] = []
+        for path, value in layer:
+            if len(value) > _MOST_ITEMS:
+                more = f"and {_MOST_ITEMS} are more than it can take; leave the others out"
+                yield f"{place(path, 'spec')} has {len(value)} items, {more}"
+            left -= len(value)
+            if left < 0:
+                yield f"spec has more than {_MOST_PARTS} fields and items beside podTemplate; leave some out"
+                return
+            parts = value.items() if isinstance(value, Mapping) else enumerate(value)
+            inner += [((*path, name), part) for name, part in parts if isinstance(part, Mapping | list)]
+        layer = [(path, value) for path, value in inner if path != ("podTemplate",)]
+    for path, _ in layer[:1]:
+        yield f"{place(path, 'spec')} is nested more than {_LEVELS} levels deep, which no field is; leave it out"
 
 
 def describe(error: ValidationError, root: str) -> str:

@@ -35,6 +35,14 @@ def _nested(levels: int, inner: Any, name: str = "a") -> Any:
     return inner
 
 
+def _again(times: int) -> dict[str, Any]:
+    """As the aliases of a YAML file make it."""
+    inner: dict[str, Any] = {}
+    for _ in range(times):
+        inner = {"a": inner, "b": inner}
+    return inner
+
+
 def _engine(**fields: Any) -> dict[str, Any]:
     return _pod(containers=[{"name": "engine", **fields}])
 
@@ -44,7 +52,7 @@ def _behavior(policies: Any) -> dict[str, Any]:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "one wide map": (_pod(x=_wide(_BYTES)), "bytes as JSON, and 196608 are the most"),
+    "one wide map": (_pod(x=_wide(_BYTES)), "has more than 20000 fields and items in all; move data to a ConfigMap"),
     "deeper than can be written": (_pod(x=_nested(5_000, {})), "more than 32 levels deep"),
     "a long name": (_pod(x={"a" * _BYTES: 0}), "bytes as JSON, and 196608 are the most"),
     "a long text": (_pod(nodeSelector="a" * _VALID_BYTES), "spec.nodeSelector must be an object, but it is 'aaa"),
@@ -61,10 +69,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a list of nothing": (_behavior([{}] * (_BYTES // 3)), "scaleUp.policies has 466666 items, and 100 are more than"),
     "lists without items": (
         _pod(x=[[]] * (_VALID_BYTES // 3)),
-        "it has 61668 fields and items in all, and 20000 are the most; leave the others out",
+        "it has more than 20000 fields and items in all; move data to a ConfigMap",
     ),
     "a long list's items": (_behavior([0] * 100), "80 more like these"),
     "nesting beside it": ({"autoscaling": _nested(5_000, {})}, "is nested more than 32 levels deep, which no field is"),
+    "one part again and again": (_pod(x=_again(30)), "has more than 20000 fields and items in all"),
+    "the same beside it": ({"autoscaling": _again(30)}, "spec has more than 20000 fields and items beside podTemplate"),
     "a long value": ({"replicas": "a" * _BYTES}, "spec.replicas: Input should be a valid integer"),
     "a long quantity": ({"resources": {"limits": {"cpu": "a" * _BYTES}}}, "spec.resources.limits.cpu: 'aaa"),
     "a long name of a resource": ({"resources": {"limits": {"a" * _BYTES: "-"}}}, "spec.resources.limits.aaa"),
@@ -101,3 +111,9 @@ def test_what_is_taken_costs_little_too(name: str) -> None:
     took_s, said = _timed_s(TAKEN[name])
     assert not said
     assert took_s < _LIMIT_S, f"{took_s:.2f} s of CPU"
+
+
+@pytest.mark.parametrize("spec", [5, "spec", [1], [[]] * 200])
+def test_a_spec_that_is_no_object_is_refused_too(spec: Any) -> None:
+    with pytest.raises(InvalidService, match="spec"):
+        InferenceService.parse({"metadata": {"namespace": "n", "name": "s", "uid": "u"}, "spec": spec})

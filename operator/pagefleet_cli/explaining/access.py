@@ -137,5 +137,5 @@ def _words(body: bytes) -> str:
     try:
         found = json.loads(body)
         return str(found.get("message") or found.get("error") or "")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return body.decode(errors="replace").strip()[:200]
