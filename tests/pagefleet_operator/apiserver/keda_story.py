@@ -94,9 +94,14 @@ def test_keda_scales_a_service_up_and_down_and_holds_it_while_no_pod_tells(
         eventually(lambda: conditions(api, trigger).get("Ready") == "True", f"KEDA takes it up, see {keda}", WAIT_S)
         eventually(lambda: serving(8) == 3, f"the number is what 8 requests ask for, see {keda}", WAIT_S)
         eventually(lambda: conditions(api, trigger).get("Active") == "True", "KEDA says that it is active", WAIT_S)
-        status = (api.get("inferenceservices", NAMESPACE, trigger) or {})["status"]
-        scaling = next(each for each in status["conditions"] if each["type"] == "ScalingActive")
-        assert (scaling["reason"], status["replicas"]) == ("ExternallyScaled", 3), scaling
+
+        def told(clients: int) -> tuple[str, int]:
+            fleet.share(clients)
+            status = (api.get("inferenceservices", NAMESPACE, trigger) or {})["status"]
+            scaling = next(each for each in status["conditions"] if each["type"] == "ScalingActive")
+            return scaling["reason"], status["replicas"]
+
+        eventually(lambda: told(8) == ("ExternallyScaled", 3), f"the status tells it, see {keda}", WAIT_S)
         for engine in fleet.engines.values():
             engine.status = 503
         never(lambda: len(fleet.pods()) != 3, "silent pods moved the number", 12)
