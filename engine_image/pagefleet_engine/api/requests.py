@@ -9,14 +9,13 @@ A body costs in proportion to its size, whatever is in it: what is wrong is told
 too much is counted before it is looked at. pydantic notes every fault of a list, and a note has hundreds of bytes.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import pydantic
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationInfo
 
-from pagefleet_engine.api import fields
+from pagefleet_engine.api import body_values, fields
 from pagefleet_engine.api.errors import ContextTooLong, InvalidRequest
 from pagefleet_engine.scheduler import admission
 from pagefleet_engine.scheduler.admission import Capacity
@@ -28,8 +27,6 @@ MAX_TOP_LOGPROBS = 20
 MAX_LOGIT_BIAS = 1024
 MAX_STOP_TOKEN_IDS = 1024
 MAX_CACHE_SALT_CHARS = 256
-MAX_CONTAINERS = 100_000
-"""Objects and lists of one body: far more than messages and prompts have, and each takes many times its two bytes."""
 
 LEAST_REPETITION_PENALTY = 0.01
 """A logit divided by much less is no finite number any more."""
@@ -233,28 +230,13 @@ def parse(kind: type[_RequestT], body: bytes, capacity: Capacity | None = None) 
 
     With `capacity`, a list of more token ids than can ever run is refused before it is read.
     """
-    _check_containers(body)
+    body_values.check(body)
     try:
         request = kind.model_validate_json(body, context=capacity)
     except pydantic.ValidationError as error:
         raise _refusal(error) from None
     request.check()
     return request
-
-
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-
-
-def _check_containers(body: bytes) -> None:
-    found = _brackets(body)
-    if found > MAX_CONTAINERS:  # of which most may be text
-        found -= sum(_brackets(text[0]) for text in _STRING.finditer(body))
-    if found > MAX_CONTAINERS:
-        raise InvalidRequest(f"the body has {found} objects and lists; at most {MAX_CONTAINERS}")
-
-
-def _brackets(body: bytes) -> int:
-    return body.count(b"{") + body.count(b"[")
 
 
 def _refusal(error: pydantic.ValidationError) -> InvalidRequest:

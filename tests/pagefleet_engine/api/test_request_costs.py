@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import pytest
 
-from pagefleet_engine.api import requests
+from pagefleet_engine.api import body_values
 from pagefleet_engine.api.errors import InvalidRequest
-from pagefleet_engine.api.requests import ChatRequest, CompletionRequest, GenerationRequest, parse
+from pagefleet_engine.api.requests import BODY_LIMIT_BYTES, ChatRequest, CompletionRequest, GenerationRequest, parse
 
 BODY_BYTES = 1 << 20
 """A quarter of what every engine reads, whatever its window."""
@@ -60,7 +60,7 @@ SHAPES = {
     "a prompt of broken numbers": Shape(CompletionRequest, b'{"prompt":[', b"1.5", b"]}"),
     "a prompt that is an object": Shape(CompletionRequest, b'{"prompt":{', b'"%d":1', b"}}"),
     "a prompt of brackets": Shape(CompletionRequest, b'{"prompt":"', b"{[", b'"}'),
-    "many prompts of brackets": Shape(CompletionRequest, b'{"prompt":[', b'"{"', b"]}"),
+    "many prompts of brackets": Shape(CompletionRequest, b'{"prompt":[', b'"{[{[{[{["', b"]}"),
     "a list": Shape(ChatRequest, b"[", b"1", b"]"),
     "a list without end": Shape(ChatRequest, CHAT + b'"x":[', b"1", b""),
 }
@@ -88,10 +88,22 @@ def test_a_body_costs_no_more_than_its_size_allows(shape: Shape) -> None:
     assert len(said) < 300
 
 
+@pytest.mark.parametrize("item", [b"1,", rb"\",", b'"\\'])
+def test_the_largest_body_of_the_smallest_values_is_refused_in_time(item: bytes) -> None:
+    body = b'{"prompt":[' + item * (BODY_LIMIT_BYTES // len(item)) + b"1]}"
+    begun_s = time.process_time()
+    with pytest.raises(InvalidRequest, match="the body"):
+        parse(CompletionRequest, body)
+    took_s = time.process_time() - begun_s
+    assert took_s < 5, f"{took_s:.2f} s"
+
+
 def test_brackets_in_text_are_text_and_those_outside_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "MAX_CONTAINERS", 3)
-    texts = [b"{{{{[[[[", rb"\"{{{{", rb"\\\"[[[[", rb"\n{{{{\\"]
+    monkeypatch.setattr(body_values, "MAX_CONTAINERS", 3)
+    monkeypatch.setattr(body_values, "MAX_VALUES", 3)
+    texts = [b"{{{{[[[[", b",,,,", rb"\"{{{{", rb"\\\"[[[[", rb"\n{{{{\\"]
     for text in texts:
         assert parse(CompletionRequest, b'{"prompt":["%b","%b"]}' % (text, text)).prompts
-    with pytest.raises(InvalidRequest, match="the body has 4 objects and lists; at most 3"):
-        parse(CompletionRequest, b'{"prompt":[[1],[2]]}')
+    for body in [b'{"prompt":[[1],[2]]}', b'{"prompt":[1,2,3,4,5]}', b'{"prompt":["","","","",""]}']:
+        with pytest.raises(InvalidRequest, match="the body has more than 3 objects and lists, or more than 3 values"):
+            parse(CompletionRequest, body)
