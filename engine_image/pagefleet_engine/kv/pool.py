@@ -7,7 +7,6 @@ from the next to be taken to the last; an unlinked block is nowhere in it.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import islice, takewhile
 from typing import NamedTuple
 
 
@@ -85,9 +84,10 @@ class BlockPool:
             if not promises[digest]:
                 del promises[digest]
 
-    def promised(self, digests: Sequence[bytes], known: int) -> int:
-        """How many blocks of the chain are promised in a row, behind the `known` ones at its start."""
-        return sum(1 for _ in takewhile(self._promises.__contains__, islice(digests, known, None)))
+    def promises(self, digests: Sequence[bytes], known: int, blocks: int) -> bool:
+        """Whether so many `blocks` of the chain are promised, next to the `known` ones at its start."""
+        wanted = digests[known : known + blocks]
+        return len(wanted) == blocks and all(map(self._promises.__contains__, wanted))
 
     def reserve(self, shared: Sequence[int], fresh: int, headroom: int) -> list[int] | None:
         """A reference to each of `shared` and `fresh` blocks of one's own, or None while they do not fit.

@@ -46,7 +46,7 @@ class BlockTable:
         Arguments as of `fill`, which takes it from there once it is computed.
         """
         readable = self._readable(token_ids, readable_tokens)
-        return self._pool.promised(readable, len(self._pool.match(readable))) * BLOCK_TOKENS >= LEAST_AWAITED_TOKENS
+        return self._pool.promises(readable, len(self._pool.match(readable)), LEAST_AWAITED_TOKENS // BLOCK_TOKENS)
 
     def fill(self, token_ids: Sequence[int], readable_tokens: int, headroom_blocks: int) -> int | None:
         """Give an empty table blocks for all of `token_ids`, known prefixes first.

@@ -14,7 +14,7 @@ from pagefleet_engine.scheduler.books import Books, Snapshot
 from pagefleet_engine.scheduler.pace import Pace, StepBudget
 from pagefleet_engine.scheduler.seats import Seats
 from pagefleet_engine.scheduler.sequence import Sequence
-from pagefleet_engine.scheduler.waiting import WaitingLine
+from pagefleet_engine.scheduler.waiting import MOST_PASSED, WaitingLine
 from pagefleet_engine.steps import Sampling, SequenceResult, SequenceStep, StepPlan
 from pagefleet_engine.wire import Submit, TokenEvent
 
@@ -36,13 +36,12 @@ class Scheduler:
     of their launches, it has written before any step that is planned later writes there for a new owner, and
     nobody reads a place before its own step has written it.
 
-    Invariant: those who decode, those who prefill and those who wait, in this order, are in order of
-    arrival. Chunks go to the earliest first, admission takes the earliest of those waiting, preemption the
-    latest of those seated; so nobody is overtaken and the earliest request always advances.
-    And everybody seated advances in every step, but for those whose last token is in flight: a seat is only
-    taken while the budget has a token left after all others had theirs, so there are never more seats than
-    tokens, and at most one prompt is continued by the next step. (After a `rollback` there may be more such
-    prompts; they advance one after the other.)
+    Invariant: those who decode, those who prefill and those who wait, in this order, are in order of arrival; only who
+    waits for what others compute of its prompt may be passed. Chunks go to the earliest first, admission takes the
+    earliest who need not wait so, preemption the latest of those seated; so the earliest request always advances.
+    And everybody seated advances in every step, but for those whose last token is in flight: a seat is only taken while
+    the budget has a token left after all others had theirs, so there are never more seats than tokens, and at most one
+    prompt is continued by the next step. (After a `rollback` more such prompts may advance one after the other.)
     """
 
     def __init__(
@@ -107,10 +106,10 @@ class Scheduler:
         return StepPlan(tuple(steps)) if steps else None
 
     def complete(self, plan: StepPlan, results: Iterable[SequenceResult], step_s: float | None = None) -> None:
-        """Take in what the runner computed: one result for each sequence of the plan, in its order.
+        """Take in one result for each sequence of the plan, in its order.
 
-        A result without the token that its step asked for is a failure of that sequence; one for a sequence
-        that has ended means nothing. `step_s` is how long the step took, for the pace of later ones.
+        A result without the token that its step asked for is a failure of that sequence; one for a sequence that has
+        ended means nothing. `step_s` is how long the step took, for the pace of later ones.
         """
         ended = late = False
         live = self._live
@@ -218,16 +217,17 @@ class Scheduler:
         budget.take(start, tokens)
 
     def _admit(self, steps: list[SequenceStep], budget: StepBudget) -> None:
-        seats, waiting = self._seats, self._waiting
-        while waiting and budget.open and not seats.full:
+        seats, waiting, passed = self._seats, self._waiting, 0
+        while passed < min(len(waiting), MOST_PASSED) and budget.open and not seats.full:
+            sequence = waiting[passed]
+            if sequence.awaits_others:
+                passed += 1
+                continue
             # Who lost its seat in this pass finds no room in it; before the next one its token in flight has come.
-            sequence = waiting.first
-            if sequence.table.awaits(sequence.token_ids, sequence.readable_tokens):
-                return
             cached = sequence.table.fill(sequence.token_ids, sequence.readable_tokens, seats.headroom_blocks(sequence))
             if cached is None and len(seats):
                 return
-            waiting.leave()
+            waiting.leave(passed)
             if cached is None:
                 # It fits an empty pool by the rules of admission, so blocks have been lost.
                 self._fail(sequence, "The KV cache has lost blocks; the request does not fit any more.")

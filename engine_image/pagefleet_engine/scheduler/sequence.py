@@ -74,6 +74,11 @@ class Sequence:
         return self.scored_prompt_tokens - 1
 
     @property
+    def awaits_others(self) -> bool:
+        """Whether others compute much of its prompt now."""
+        return self.table.awaits(self.token_ids, self.readable_tokens)
+
+    @property
     def final_blocks(self) -> int:
         """Blocks that it holds when it has generated all it may."""
         return blocks_for(self.final_tokens)

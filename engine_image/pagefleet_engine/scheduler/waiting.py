@@ -4,6 +4,9 @@ from collections import deque
 
 from pagefleet_engine.scheduler.sequence import Sequence
 
+MOST_PASSED = 32
+"""So many who wait for what others compute are passed in a step."""
+
 
 class WaitingLine:
     """In order of arrival; who loses a seat goes back to the front, as it came before all others here."""
@@ -18,10 +21,9 @@ class WaitingLine:
     def __len__(self) -> int:
         return len(self._line)
 
-    @property
-    def first(self) -> Sequence:
-        """The one whose turn is next; there must be one."""
-        return self._line[0]
+    def __getitem__(self, place: int) -> Sequence:
+        """The one at this place; 0 is whose turn is next."""
+        return self._line[place]
 
     def join(self, sequence: Sequence) -> None:
         """A new one, at the end."""
@@ -33,11 +35,10 @@ class WaitingLine:
         self._line.appendleft(sequence)
         self.tokens += len(sequence.token_ids)
 
-    def leave(self) -> Sequence:
-        """The first one, out of the line."""
-        sequence = self._line.popleft()
-        self.tokens -= len(sequence.token_ids)
-        return sequence
+    def leave(self, place: int) -> None:
+        """The one at this place goes out of the line."""
+        self.tokens -= len(self._line[place].token_ids)
+        del self._line[place]
 
     def sweep(self) -> None:
         """Forget those who have ended, and count again."""

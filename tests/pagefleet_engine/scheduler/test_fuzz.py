@@ -77,6 +77,7 @@ def play(dice: random.Random, operations: int, *, lookahead: bool = False) -> Ri
         max_num_batched_tokens=dice.choice((1, 7, 16, 33, 128)),
         max_model_len=dice.choice((48, 4096)),
         lookahead=lookahead,
+        in_order=False,
     )
     most_tokens = min(num_blocks * 16, 48 if dice.random() < 0.3 else 128)
     requests: list[Submit] = []
@@ -115,6 +116,7 @@ def squeeze(dice: random.Random, operations: int, *, lookahead: bool = False) ->
         max_num_seqs=8,
         max_num_batched_tokens=dice.choice((9, 40, 300)),
         lookahead=lookahead,
+        in_order=False,
     )
     requests: list[Submit] = []
     for _ in range(operations):

@@ -3,6 +3,7 @@
 import pytest
 
 from pagefleet_engine.kv.table import LEAST_AWAITED_TOKENS
+from pagefleet_engine.scheduler.waiting import MOST_PASSED
 from tests.pagefleet_engine.core.chain_runner import expected_answer, expected_prompt_logprobs
 from tests.pagefleet_engine.core.engine_rig import Rig, submit
 
@@ -12,7 +13,7 @@ LONG = range(LEAST_AWAITED_TOKENS)
 
 def wide(lookahead: bool = False) -> Rig:
     """Room for three long prompts in a step."""
-    return Rig(200, max_num_batched_tokens=4 * LEAST_AWAITED_TOKENS, lookahead=lookahead)
+    return Rig(200, max_num_batched_tokens=4 * LEAST_AWAITED_TOKENS, lookahead=lookahead, in_order=False)
 
 
 def test_the_second_request_computes_only_what_is_new() -> None:
@@ -137,3 +138,30 @@ def test_who_waits_for_a_prompt_that_is_given_up_computes_it_itself(steps: int, 
     rig.run()
     assert rig.ends[0].finish_reason == ("abort" if end == "abort" else "error")
     assert rig.tokens[1] == expected_answer([*LONG, 2], 4)
+
+
+@pytest.mark.parametrize("lookahead", [False, True])
+def test_who_shares_nothing_passes_those_who_wait_for_a_prompt(lookahead: bool) -> None:
+    rig = wide(lookahead)
+    pairs = [submit(number, [1 + number // 2, *LONG, number], 4) for number in range(6)]
+    rig.submit(*pairs)
+    rig.step()
+    assert set(rig.cached) == {0, 2, 4}
+    rig.run()
+    assert [rig.cached[number] for number in range(6)] == [0, len(LONG)] * 3
+
+
+def test_those_who_wait_come_before_who_came_later() -> None:
+    rig = wide()
+    rig.submit(submit(0, [*LONG, 0], 20), submit(1, [*LONG, 1], 20), submit(2, [*LONG, 2], 20))
+    rig.step()
+    rig.submit(submit(3, range(50), 4))
+    rig.step()
+    assert [step.sequence_id for step in rig.plans[-1].sequences] == [0, 1, 2, 3]
+
+
+def test_no_more_than_some_are_passed_in_a_step() -> None:
+    rig = wide()
+    rig.submit(*(submit(number, [*LONG, number], 1) for number in range(MOST_PASSED + 1)), submit(99, range(50), 1))
+    rig.step()
+    assert set(rig.cached) == {0}
