@@ -30,7 +30,9 @@ FORMS = {
 
 CEL_PATTERN = f"^({'|'.join(FORMS.values())})$"
 _PATTERN = re.compile(CEL_PATTERN.replace("\\\\", "\\"))
-_ADDRESS = re.compile(r"(https?)://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[^\s\\]*)?", re.IGNORECASE)
+_ADDRESS = re.compile(
+    r"(https?)://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[^\s\\]*)?", re.ASCII | re.IGNORECASE
+)
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _ABOVE = re.compile(r"(^|/)\.\.(/|$)")
 _SINGLE_FILES = (".gguf",)

@@ -34,6 +34,16 @@ def host_cache_refusal(host: str | None, limits: Mapping[str, str]) -> str | Non
     return f"engine.kvCache.hostOffload {host} must be below resources.limits.memory {limit}{_PART}"
 
 
+def host_shares_refusal(host: str | None, ranks: int) -> str | None:
+    """Why `ranks` processes, each of which takes whole gigabytes, cannot share so much memory; None where they can."""
+    if host is None or quantity.to_bytes(host) >= ranks * 10**9:
+        return None
+    return (
+        f"engine.kvCache.hostOffload {host}: sglang takes whole gigabytes for each of the {ranks} GPUs of "
+        f"parallelism.tensor; give at least {ranks}G"
+    )
+
+
 _PART = ", which it is a part of; raise the limit or lower hostOffload"
 _HOST, _MEMORY = "string(self.engine.kvCache.hostOffload)", "string(self.resources.limits['memory'])"
 HOST_CACHE_RULE = Rule(

@@ -17,6 +17,7 @@ from pagefleet_api.model_source import CacheMode, ModelSource
 from pagefleet_api.pod_template import PodTemplate
 from pagefleet_api.rollout import Analysis as Analysis
 from pagefleet_api.rollout import Rollout as Rollout
+from pagefleet_api.runtimes import Runtime
 from pagefleet_api.scaling import Autoscaling
 from pagefleet_api.schema import (
     SERVER_DEFAULT,
@@ -119,7 +120,7 @@ class Spec(Model):
     def gpus_of_replica(self) -> int:
         """GPUs of each replica, those that are named in resources.limits alone among them."""
         named = quantity.to_bytes(self.resources.limits.get(self.resources.gpu.resource_name, "0"))
-        return (self.gpu_count or named) * self.engine.parallelism.pipeline
+        return (self.gpu_count or min(named, gpus.MOST)) * self.engine.parallelism.pipeline
 
     @property
     def in_groups(self) -> bool:
@@ -136,7 +137,10 @@ class Spec(Model):
 
     @model_validator(mode="after")
     def _host_cache_is_in_the_limit(self) -> Self:
-        refusal = resource_limits.host_cache_refusal(self.engine.kv_cache.host_offload, self.resources.limits)
+        host, ranks = self.engine.kv_cache.host_offload, self.engine.parallelism.tensor
+        refusal = resource_limits.host_cache_refusal(host, self.resources.limits)
+        if self.engine.runtime is Runtime.SGLANG:
+            refusal = refusal or resource_limits.host_shares_refusal(host, ranks)
         if refusal is not None:
             raise ValueError(refusal)
         return self

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import IO, Protocol
 from urllib.parse import urlsplit
 
+from pagefleet_api import model_uri
 from pagefleet_api.download import LONGEST_WAIT_S
 from pagefleet_fetch.errors import Corrupt, Denied, FetchError, Missing, Unavailable
 from pagefleet_fetch.pace import within
@@ -57,7 +58,7 @@ class Redirects(urllib.request.HTTPRedirectHandler):
         """The next request, or None to give up."""
         if urlsplit(newurl).scheme not in {"http", "https"}:
             return None
-        elsewhere = urlsplit(req.full_url)[:2] != urlsplit(newurl)[:2]
+        elsewhere = _server(req.full_url) != _server(newurl)
         if elsewhere and self._same_origin:
             to = "://".join(urlsplit(newurl)[:2])  # what follows may be signed
             raise Denied(f"{req.full_url} leads to {to}, and no other address may be asked from here")
@@ -121,6 +122,11 @@ class Web:
                 yield chunk
         except (OSError, http.client.HTTPException) as error:
             raise Unavailable(f"{url} broke off: {_words(error)}") from error
+
+
+def _server(url: str) -> str:
+    """Equal where the same server is asked."""
+    return model_uri.origin(url) or url
 
 
 def refusal(status: int, url: str, way_out: str, headers: Headers = _NO_HEADERS) -> FetchError:

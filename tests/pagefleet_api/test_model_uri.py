@@ -87,6 +87,7 @@ def test_versions_of_a_model_have_names_of_their_own() -> None:
         ("https://listed\t/", None),
         ("ftp://a/", None),
         ("https:///a", None),
+        ("http\u017f://a/", None),
     ],
 )
 def test_an_origin_is_one_text_for_one_server(address: str, origin: str | None) -> None:

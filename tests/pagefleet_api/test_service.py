@@ -11,6 +11,13 @@ from pagefleet_api.service import InferenceService, InvalidService, Spec
 from pagefleet_api.status import Status
 
 ROOT = Path(__file__).parents[2]
+SGLANG_OF_EIGHT = {
+    "runtime": "sglang",
+    "image": "s",
+    "device": "cuda",
+    "parallelism": {"tensor": 8},
+    "kvCache": {"hostOffload": "3Gi"},
+}
 
 
 def body(**spec: Any) -> dict[str, Any]:
@@ -100,6 +107,11 @@ def test_a_deleted_service_says_so() -> None:
             },
             "spec",
             "engine.kvCache.hostOffload 64Gi must be below resources.limits.memory 64Gi, which it is a part of; raise",
+        ),
+        (
+            {"engine": SGLANG_OF_EIGHT, "resources": {"limits": {"memory": "64Gi"}}},
+            "spec",
+            "engine.kvCache.hostOffload 3Gi: sglang takes whole gigabytes for each of the 8 GPUs of parallelism.tensor",
         ),
         (
             {"resources": {"requests": {"cpu": 1, "memory": "2Gi"}, "limits": {"cpu": "1000m", "memory": "2G"}}},

@@ -230,7 +230,7 @@ def parse(kind: type[_RequestT], body: bytes, capacity: Capacity | None = None) 
 
     With `capacity`, a list of more token ids than can ever run is refused before it is read.
     """
-    body_values.check(body)
+    body_values.check(body, 0 if capacity is None else capacity.window_tokens)
     try:
         request = kind.model_validate_json(body, context=capacity)
     except pydantic.ValidationError as error:

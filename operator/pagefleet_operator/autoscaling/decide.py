@@ -82,7 +82,7 @@ def _kept(
         began_s=memory.began_s,
         descent=descend(memory, readings, desired, now),
         rise_s=now.monotonic_s if desired > memory.desired else memory.rise_s,
-        doubt=doubt(memory, policy, now) if grown else pursue(memory, policy, fleet, readings, desired, now),
+        doubt=doubt(memory, policy, readings, now) if grown else pursue(memory, policy, fleet, readings, desired, now),
         overrun=learn(memory, policy, fleet, readings, proposals, desired, now),
         held_back_s=held_back_s(memory, answer, calm, desired, now.monotonic_s),
         changes=rates.remember(memory, desired, policy, now.monotonic_s),

@@ -30,6 +30,8 @@ PATIENT_S = 60.0
 """Who has the number follow the load within less time than this window asks for its swings."""
 ALIKE = 0.75
 """Share of a load that is like it: what comes in at one rate is less in flight on more pods, which are quicker."""
+BURST = 4.0
+"""A load so many times that of a way down is another one, of which the way down proves nothing."""
 PROOF_S = 3600.0
 """Requests change their nature: an older proof says nothing about today's."""
 
@@ -73,7 +75,7 @@ def learn(
     if desired <= memory.desired or not queued:
         return _settled(memory, policy, readings, now) or memory.overrun
     failed, load, descent = min(memory.desired, fleet.ready), readings.in_flight.known, _recent(memory, now)
-    if descent is None or descent.pods <= failed or not descent.in_flight:
+    if descent is None or descent.pods <= failed or load >= BURST * descent.in_flight:
         return Overrun(failed, load, now.monotonic_s, policy)
     return Overrun(_halfway(failed, descent), min(load, descent.in_flight), now.monotonic_s, policy)
 
@@ -88,10 +90,10 @@ def descend(memory: Memory, readings: Readings, desired: int, now: Now) -> Desce
     return begun._replace(when_s=now.monotonic_s)
 
 
-def doubt(memory: Memory, policy: Policy, now: Now) -> Doubt | None:
+def doubt(memory: Memory, policy: Policy, readings: Readings, now: Now) -> Doubt | None:
     """What is open when the load raises the number soon after a way down."""
     descent = memory.descent
-    if memory.doubt is not None or descent is None or not descent.in_flight:
+    if memory.doubt is not None or descent is None or readings.in_flight.known >= BURST * descent.in_flight:
         return memory.doubt
     if policy.down.window_s < PATIENT_S or now.monotonic_s - descent.when_s >= SETTLING_S:
         return None

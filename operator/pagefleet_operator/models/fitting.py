@@ -100,7 +100,7 @@ class Fitting:
         self._reading: dict[ModelKey, set[ServiceKey]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._at_a_time = asyncio.Semaphore(_AT_A_TIME)
-        self._rests: dict[str, _Rest] = Remembered(_REMEMBERED)
+        self._rests: dict[tuple[str, str], _Rest] = Remembered(_REMEMBERED)
         self._nodes: dict[str, tuple[tuple[GpuNodes, ...] | None, float]] = {}
 
     async def about(self, service: InferenceService) -> Knowledge:
@@ -141,8 +141,8 @@ class Fitting:
 
     async def _turns(self, model: ModelKey, failures: int) -> _Tried:
         """Tries, until something else comes of it than a source that is busy, or it was so for too long."""
-        give_up_s, source = time.monotonic() + _BUSY_LIMIT_S, asked(parse(model.uri))
-        words = f"{model.uri} is not asked for yet: {source} is busy"
+        give_up_s, source = time.monotonic() + _BUSY_LIMIT_S, _source(model)
+        words = f"{model.uri} is not asked for yet: {source[0]} is busy"
         while True:
             async with self._at_a_time:
                 if time.monotonic() >= self._rest(source).until_s:
@@ -155,11 +155,11 @@ class Fitting:
                 return _failed(words, failures, least_s=until_s)
             await asyncio.sleep(max(until_s - time.monotonic(), 0.0))
 
-    def _rest(self, source: str) -> _Rest:
+    def _rest(self, source: tuple[str, str]) -> _Rest:
         return self._rests.get(source, _Rest())
 
     def _answered(self, model: ModelKey, error: FilesUnread | None) -> None:
-        source = asked(parse(model.uri))
+        source = _source(model)
         self._rests[source] = self._rest(source).after(error, time.monotonic())
 
     async def _try(self, model: ModelKey, failures: int) -> _Tried:
@@ -209,6 +209,12 @@ class Fitting:
             self._nodes = {name: nodes for name, nodes in self._nodes.items() if now_s < nodes[1]}
             known = self._nodes[resource] = (found, now_s + _NODES_FRESH_S)
         return known[0]
+
+
+def _source(model: ModelKey) -> tuple[str, str]:
+    """Who is asked, and with whose Secret where that may lead elsewhere: a bucket's region or account is in it."""
+    uri, secret = parse(model.uri), model.secret
+    return asked(uri), "" if secret is None or uri.scheme == "hf" else secret[0]
 
 
 def _failed(words: str, failures: int, least_s: float = 0.0) -> _Tried:

@@ -9,6 +9,7 @@ import pytest
 from pagefleet_engine.api import body_values
 from pagefleet_engine.api.errors import InvalidRequest
 from pagefleet_engine.api.requests import BODY_LIMIT_BYTES, ChatRequest, CompletionRequest, GenerationRequest, parse
+from pagefleet_engine.scheduler.admission import Capacity
 
 BODY_BYTES = 1 << 20
 """A quarter of what every engine reads, whatever its window."""
@@ -96,6 +97,14 @@ def test_the_largest_body_of_the_smallest_values_is_refused_in_time(item: bytes)
         parse(CompletionRequest, body)
     took_s = time.process_time() - begun_s
     assert took_s < 5, f"{took_s:.2f} s"
+
+
+def test_a_prompt_may_fill_a_window_of_more_than_a_million_tokens() -> None:
+    wide = Capacity(max_model_len=1 << 20, num_blocks=1 << 16, vocab_size=10)
+    ids = (wide.window_tokens - 1) * b"1," + b"1"
+    with pytest.raises(InvalidRequest, match="the body has more than"):
+        parse(CompletionRequest, b'{"prompt":[%b]}' % ids)
+    body_values.check(b'{"prompt":[%b]}' % ids, wide.window_tokens)
 
 
 def test_brackets_in_text_are_text_and_those_outside_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

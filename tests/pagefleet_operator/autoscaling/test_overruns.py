@@ -166,14 +166,16 @@ BURSTS = [
 ]
 
 
+@pytest.mark.parametrize("calm", [0, 1, 2])
 @pytest.mark.parametrize(("policy", "burst"), BURSTS)
-def test_a_burst_after_a_way_down_of_nothing_in_flight_keeps_no_pod_once_it_is_over(
-    policy: Policy, burst: PodLoad
+def test_a_burst_after_a_way_down_of_next_to_nothing_keeps_no_pod_once_it_is_over(
+    policy: Policy, burst: PodLoad, calm: int
 ) -> None:
     memory, numbers = Memory(8), []
     for seconds in range(0, 1000, 10):
-        each = burst if 20 <= seconds < 60 else ready()
-        memory = decide(policy, fleet(*[each] * memory.desired), memory, at(seconds)).memory
+        idle = (ready(running=calm), *[ready()] * (memory.desired - 1))
+        pods = [burst] * memory.desired if 20 <= seconds < 60 else idle
+        memory = decide(policy, fleet(*pods), memory, at(seconds)).memory
         numbers.append(memory.desired)
     assert numbers[0] == 1 < max(numbers), "down, and up again"
     assert numbers[-1] == 1, (numbers, memory.overrun)
