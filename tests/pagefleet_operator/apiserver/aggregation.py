@@ -28,8 +28,8 @@ METRICS = f"/apis/{API_GROUP}/{VERSION}"
 
 
 @contextlib.contextmanager
-def control_plane(folder: Path, first_port: int) -> Iterator[Box]:
-    """etcd, API server with the CRD, controllers; no nodes, no scheduler."""
+def control_plane(folder: Path, first_port: int, namespace: str) -> Iterator[Box]:
+    """etcd, API server with the CRD and a namespace, controllers; no nodes, no scheduler."""
     layout = Layout(bridge=None, first_port=first_port)
     box = Box.at(folder, layout)
     commands = control.commands(layout, box.folders, cached_binaries())
@@ -46,8 +46,9 @@ def control_plane(folder: Path, first_port: int) -> Iterator[Box]:
         api.create("customresourcedefinitions", custom_resource_definition())
         eventually(lambda: served(api, api.path("inferenceservices")), "the CRD is served", timeout_s=30)
         box.processes.start("kube-controller-manager", commands["kube-controller-manager"])
-        account = api.path("serviceaccounts", "default", "default")
-        eventually(lambda: served(api, account), "the controllers work", timeout_s=30)
+        api.create("namespaces", {"metadata": {"name": namespace}})
+        account = api.path("serviceaccounts", namespace, "default")
+        eventually(lambda: served(api, account), "the controllers work and the namespace is ready", timeout_s=30)
         yield box
     finally:
         box.down()

@@ -30,11 +30,7 @@ PODS = f"{METRICS}/namespaces/{NAMESPACE}/pods"
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
-    with aggregation.control_plane(tmp_path_factory.mktemp("aggregation"), free_block()) as box:
-        api = Api(box.kubeconfig)
-        api.create("namespaces", {"metadata": {"name": NAMESPACE}})
-        path = api.path("serviceaccounts", NAMESPACE, "default")
-        eventually(lambda: served(api, path), "the namespace is ready")
+    with aggregation.control_plane(tmp_path_factory.mktemp("aggregation"), free_block(), NAMESPACE) as box:
         yield box
 
 
