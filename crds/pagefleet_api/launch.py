@@ -4,7 +4,7 @@ import argparse
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from pagefleet_api import labels, quantity
 
@@ -59,12 +59,35 @@ def _size_bytes(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+class Adapter(NamedTuple):
+    """A LoRA adapter: the name that clients choose it by, which has no `=`, and its folder on this machine."""
+
+    name: str
+    path: str
+
+
+def _adapter(text: str) -> Adapter:
+    name, _, path = text.partition("=")
+    if not name or not path:
+        raise argparse.ArgumentTypeError(
+            f"must be a name and a folder, as sql=/models/sql-lora, but it is {text[:80]!r}"
+        )
+    return Adapter(name, path)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """How one engine process is started; `argv` and `parse` are each other's inverse."""
 
     model: str = field(metadata={"help": "pkg://PACKAGE (a model file in an installed package) or file://PATH"})
     served_model_name: str | None = _flag("the name clients use; default: the model's last path part", None)
+    adapters: tuple[Adapter, ...] = field(
+        default=(),
+        metadata={
+            "help": "a LoRA adapter as PEFT writes it: requests whose model is NAME are answered with the one in the "
+            "folder PATH; repeatable"
+        },
+    )
     device: str = _flag(
         "where the model runs; auto takes a GPU when there is one; paced computes nothing, takes the time that a GPU "
         "would and gives tokens at random: for trying out everything around it",
@@ -132,8 +155,10 @@ class Launch:
             value = getattr(self, spec.name)
             if spec.name == "api_key" or value == spec.default:
                 continue
-            flag = f"--{spec.name.replace('_', '-')}"
-            if isinstance(value, bool):
+            flag = option(spec.name)
+            if spec.name == "adapters":
+                words += [word for adapter in self.adapters for word in (flag, f"{adapter.name}={adapter.path}")]
+            elif isinstance(value, bool):
                 words.append(flag if value else f"--no-{flag[2:]}")
             else:
                 words += [flag, str(value)]
@@ -148,8 +173,8 @@ class Launch:
         """Read a command line, and API keys from `environment`.
 
         Exits as argparse does: status 2 and one line that names the flag and what it takes; so it does for a
-        key that no request could send, and for one port given twice. The core process, which is given no
-        keys, has no `environment`: that alone does not look for a required key.
+        key that no request could send, and for one port or one adapter's name given twice. The core process,
+        which is given no keys, has no `environment`: that alone does not look for a required key.
         """
         arguments = parser()
         options = vars(arguments.parse_args(argv))
@@ -172,7 +197,17 @@ class Launch:
                 f"--port and --admin-port are both {options['port']}; give two ports, or leave --admin-port out to "
                 "have everything on --port"
             )
+        options["adapters"] = tuple(options["adapters"])
+        names = [adapter.name for adapter in options["adapters"]]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            arguments.error(f"--adapter: the name {twice!r} is given twice; give each adapter a name of its own")
         return cls(**options)
+
+
+def option(field_name: str) -> str:
+    """The flag of a field of `Launch`."""
+    return "--adapter" if field_name == "adapters" else f"--{field_name.replace('_', '-')}"
 
 
 def _key(source: str, text: str) -> str:
@@ -197,11 +232,15 @@ def parser() -> argparse.ArgumentParser:
     for spec in fields(Launch):
         options: dict[str, Any] = dict(spec.metadata)
         help_text = options.pop("help")
-        flag = f"--{spec.name.replace('_', '-')}"
+        flag = option(spec.name)
         if spec.name == "model":
             result.add_argument(flag, required=True, metavar="URI", help=help_text)
         elif spec.name == "api_key":
             result.add_argument(flag, action="append", default=[], metavar="KEY", help=help_text)
+        elif spec.name == "adapters":
+            result.add_argument(
+                flag, dest=spec.name, action="append", default=[], metavar="NAME=PATH", type=_adapter, help=help_text
+            )
         elif isinstance(spec.default, bool):
             result.add_argument(flag, action=argparse.BooleanOptionalAction, default=spec.default, help=help_text)
         else:

@@ -6,17 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagefleet_api.launch import DEVICES, DTYPES, LOAD_FORMATS, Launch, parser
+from pagefleet_api.launch import DEVICES, DTYPES, LOAD_FORMATS, Adapter, Launch, option, parser
 
 text = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=30)
 plain = text.filter(lambda value: not value.startswith("-"))
 count = st.integers(1, 2**31)
 key = text.map(str.strip).filter(bool)
+adapter = st.builds(Adapter, plain.filter(lambda name: "=" not in name), text)
 
 launches = st.builds(
     Launch,
     model=plain,
     served_model_name=st.none() | plain,
+    adapters=st.lists(adapter, max_size=4, unique_by=lambda given: given.name).map(tuple),
     device=st.sampled_from(DEVICES),
     dtype=st.sampled_from(DTYPES),
     load_format=st.sampled_from(LOAD_FORMATS),
@@ -61,7 +63,7 @@ def test_keys_never_reach_the_command_line_or_the_repr(launch: Launch) -> None:
 def test_help_lists_every_field() -> None:
     shown = parser().format_help()
     for spec in dataclasses.fields(Launch):
-        assert f"--{spec.name.replace('_', '-')}" in shown
+        assert option(spec.name) in shown
 
 
 def test_keys_on_the_command_line_and_in_the_environment_add_up() -> None:
@@ -101,6 +103,12 @@ def test_the_core_process_which_is_given_no_keys_starts_all_the_same() -> None:
     assert Launch.parse(["--model", "pkg://m", "--require-api-key"]).require_api_key
 
 
+def test_two_adapters_of_one_name_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        Launch.parse(["--model", "pkg://m", "--adapter", "sql=/a", "--adapter", "sql=/b"])
+    assert "--adapter: the name 'sql' is given twice" in capsys.readouterr().err
+
+
 def test_a_size_may_be_written_as_a_quantity() -> None:
     assert Launch.parse(["--model", "pkg://m", "--kv-cache-bytes", "512Mi"]).kv_cache_bytes == 512 * 2**20
 
@@ -118,6 +126,9 @@ def test_a_size_may_be_written_as_a_quantity() -> None:
         ("--drain-timeout-s", "1h", "must be a number at least 0"),
         ("--port", "abc", "must be a number between 0 and 65535, but it is 'abc'"),
         ("--kv-cache-bytes", "0", "0 must be at least 1"),
+        ("--adapter", "/models/sql", "must be a name and a folder, as sql=/models/sql-lora, but it is '/models/sql'"),
+        ("--adapter", "=/models/sql", "must be a name and a folder"),
+        ("--adapter", "sql=", "must be a name and a folder"),
         ("--max-model-length", "5", "unrecognized"),
     ],
 )
