@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from docs.markdown import code, table
-from pagefleet_api.runtimes import EXAMPLES, INSTEAD, OWNED_FLAGS, TRAITS, Knob, Runtime, Sum
+from pagefleet_api.knobs import EXAMPLES, INSTEAD, Knob
+from pagefleet_api.runtimes import OWNED_FLAGS, TRAITS, Runtime, Sum
 from pagefleet_api.service import InferenceService
 from pagefleet_operator.render.model import ModelPlace
 from pagefleet_operator.render.runtimes import engine_parts

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pagefleet_api.runtimes import INSTEAD, OWNED_FLAGS, TRAITS, UNTOLD, Knob, Runtime, Traits
+from pagefleet_api.knobs import INSTEAD, Knob
+from pagefleet_api.runtimes import OWNED_FLAGS, TRAITS, UNTOLD, Runtime, Traits
 from pagefleet_api.schema import Rule
 
 NO_METHOD = "none"

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from pagefleet_api.knobs import EXAMPLES, INSTEAD, Knob
 from pagefleet_api.runtime_rules import cel
-from pagefleet_api.runtimes import EXAMPLES, INSTEAD, OWNED_FLAGS, TRAITS, Knob, Runtime, place
+from pagefleet_api.runtimes import OWNED_FLAGS, TRAITS, Runtime, place
 from pagefleet_api.service import InferenceService, InvalidService
 
 

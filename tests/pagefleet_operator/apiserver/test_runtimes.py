@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from pagefleet_api.runtimes import Knob, Runtime
+from pagefleet_api.knobs import Knob
+from pagefleet_api.runtimes import Runtime
 from pagefleet_api.service import InferenceService, InvalidService
 from tests.pagefleet_api.test_runtimes import CLASHES, with_knob
 from tests.pagefleet_api.test_runtimes import engine as least
