@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from docs.markdown import code, table
-from pagefleet_api.knobs import EXAMPLES, INSTEAD, Knob
+from pagefleet_api.knobs import INSTEAD, Knob, fields
 from pagefleet_api.runtimes import OWNED_FLAGS, TRAITS, Runtime, Sum
 from pagefleet_api.service import InferenceService
 from pagefleet_operator.render.model import ModelPlace
@@ -38,8 +38,32 @@ _NOTES = """
 for vLLM and for ours, of weights and KV cache together for SGLang, and a limit for the process for TGI. vLLM's limit of
 open requests counts running ones, so it gets `maxNumSeqs` + `maxQueuedRequests`, and answers 503 without `Retry-After`
 beyond it. `kvCache.hostOffload` is what a pod takes in all: vLLM gets the sum of a group's pods; SGLang gets whole
-gigabytes for each GPU, and does not start with less than the GPU's own cache. TGI and TensorRT-LLM answer to any model
-name, whatever `model.servedName` says. TensorRT-LLM's options are a file that the pod gets as one of its annotations.
+gigabytes for each GPU, and does not start with less than the GPU's own cache; TensorRT-LLM gives each GPU its part. TGI
+and TensorRT-LLM answer to any model name, whatever `model.servedName` says. TensorRT-LLM's options are a file that the
+pod gets as one of its annotations.
+
+## Guesses
+
+```yaml
+engine:
+  speculative: {method: ngram, tokens: 6}
+```
+
+With `method: ngram` the engine looks up where the latest tokens came before, in the prompt or in the answer so far,
+takes what followed there for a guess, and checks all its tokens in one step. Answers that repeat their prompts (edits
+of code, extraction, summaries with quotes) come several tokens a step; others pay for guesses that were wrong, most of
+all in full batches. Try it with your own requests: [examples/llama-edits.yaml](../examples/llama-edits.yaml).
+
+- `tokens` is what is guessed at a time. vLLM, TGI and TensorRT-LLM get 4 where you say nothing; SGLang gets one more
+  than you say, as it counts the token that guesses grow from, and has 12 of its own.
+- `lookupMax` and `lookupMin` bound how many of the latest tokens must match: both for vLLM (5 by itself), the first for
+  TensorRT-LLM (2 by itself).
+- SGLang guesses with blocks of one token alone, not over a pipeline, and runs at most 48 requests unless `maxNumSeqs`
+  says otherwise.
+- TGI takes the heads of a Medusa model in place of n-grams where the model has them.
+
+Our own engine does not guess yet: use one of these, or leave the field out. Where no such engine fits, a smaller model
+or `quantization` makes single answers faster.
 
 ## Number formats
 
@@ -140,14 +164,14 @@ def _format_rows() -> Iterator[tuple[str, ...]]:
 
 
 def _becomes(runtime: Runtime, knob: Knob) -> str:
-    """The arguments that are there with the field and not without it."""
+    """The argument that is there with the field and not without it, or whose value it changes."""
     if knob is Knob.API_KEYS:
         return "environment"
-    outer, _, inner = knob.partition(".")
-    value = EXAMPLES[knob]
-    without, with_it = _rendered(runtime, {}), _rendered(runtime, {outer: {inner: value} if inner else value})
-    flags = [word for word in with_it if word.startswith("--") and word not in without]
-    return code(flags[0]) if flags else "options"
+    without, with_it = _rendered(runtime, fields(knob, beside_alone=True)), _rendered(runtime, fields(knob))
+    changed = next((at for at, word in enumerate(with_it) if without[at : at + 1] != [word]), None)
+    if changed is None:
+        return "options"
+    return code(with_it[changed] if with_it[changed].startswith("--") else with_it[changed - 1])
 
 
 def _rendered(runtime: Runtime, fields: dict[str, Any]) -> list[str]:

@@ -4,11 +4,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
-from pagefleet_api import runtime_rules
+from pagefleet_api import runtime_rules, speculative
 from pagefleet_api.custom_engine import Argument, CustomEngine
 from pagefleet_api.gpus import Device, Parallelism
 from pagefleet_api.runtimes import Runtime
 from pagefleet_api.schema import Model, Name, ObjectName, SecretName, Text, Within, rules
+from pagefleet_api.speculative import Speculative
 
 _SHORT: dict[str, JsonValue] = {"maxLength": 16}
 """For the API server, which bounds the cost of a rule by the longest that a value may be, not by its choices."""
@@ -77,6 +78,7 @@ class Engine(Model):
                 _NO_HOST,
             ),
             *runtime_rules.cel(),
+            *speculative.RULES,
         )
     )
     runtime: Runtime = Field(
@@ -121,6 +123,7 @@ class Engine(Model):
     )
     kv_cache: KvCache = Field(default_factory=KvCache)
     parallelism: Parallelism = Field(default_factory=Parallelism)
+    speculative: Speculative = Field(default_factory=Speculative)
     chat_template: ChatTemplate | None = None
     api_keys_secret_ref: SecretName | None = Field(
         None, description="Each value of this Secret is an API key; it reaches the engine through its environment."
@@ -134,6 +137,8 @@ class Engine(Model):
     def _fits_the_runtime(self) -> Self:
         given = self.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
         problems = list(runtime_rules.refusals(given))
+        stages, block_size = self.parallelism.pipeline, self.kv_cache.block_size
+        problems += speculative.refusals(self.speculative, self.runtime, pipeline=stages, block_size=block_size)
         if self.device is Device.CPU and self.kv_cache.host_offload is not None:
             problems.append(_NO_HOST)
         if problems:

@@ -19,6 +19,9 @@ class Knob(StrEnum):
     KV_DTYPE = "kvCache.dtype"
     KV_BLOCK_SIZE = "kvCache.blockSize"
     KV_HOST = "kvCache.hostOffload"
+    SPECULATIVE = "speculative.method"
+    LOOKUP_MAX = "speculative.lookupMax"
+    LOOKUP_MIN = "speculative.lookupMin"
     CHAT_TEMPLATE = "chatTemplate"
     API_KEYS = "apiKeysSecretRef"
 
@@ -34,7 +37,10 @@ INSTEAD: Mapping[Knob, str] = {
     Knob.KV_MEMORY: "put the engine's own flag into engine.extraArgs; its share may be one of something else",
     Knob.KV_DTYPE: "use engine.dtype, which decides the cache's format too",
     Knob.KV_BLOCK_SIZE: "leave it out: the engine's blocks have a fixed size",
-    Knob.KV_HOST: "leave it out, or use engine.runtime vllm or sglang",
+    Knob.KV_HOST: "leave it out, or use engine.runtime vllm, sglang or tensorrt-llm",
+    Knob.SPECULATIVE: "leave it out, or use engine.runtime vllm, sglang, tgi or tensorrt-llm",
+    Knob.LOOKUP_MAX: "leave it out: the engine decides how much it looks for",
+    Knob.LOOKUP_MIN: "leave it out: the engine decides how much it looks for",
     Knob.CHAT_TEMPLATE: "put the template into the model's folder",
     Knob.API_KEYS: "let the engine be reached through something that checks keys",
 }
@@ -52,7 +58,26 @@ EXAMPLES: Mapping[Knob, Any] = {
     Knob.KV_DTYPE: "fp8",
     Knob.KV_BLOCK_SIZE: 32,
     Knob.KV_HOST: "32Gi",
+    Knob.SPECULATIVE: "ngram",
+    Knob.LOOKUP_MAX: 4,
+    Knob.LOOKUP_MIN: 2,
     Knob.CHAT_TEMPLATE: {"configMapKeyRef": {"name": "c", "key": "k"}},
     Knob.API_KEYS: {"name": "keys"},
 }
 """A value of each field that every engine which has it takes; for the documentation and the tests."""
+
+_BESIDE: Mapping[Knob, Mapping[str, Any]] = {
+    Knob.LOOKUP_MAX: {"method": "ngram"},
+    Knob.LOOKUP_MIN: {"method": "ngram"},
+}
+"""What of the same part goes with the example."""
+
+
+def fields(knob: Knob, *, beside_alone: bool = False) -> dict[str, Any]:
+    """Fields below `spec.engine` with the example of one of them; or only what must be beside it."""
+    outer, _, inner = knob.partition(".")
+    value = EXAMPLES[knob]
+    beside = dict(_BESIDE.get(knob, {}))
+    if beside_alone:
+        return {outer: beside} if beside else {}
+    return {outer: {**beside, inner: value} if inner else value}

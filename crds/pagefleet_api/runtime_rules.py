@@ -9,7 +9,8 @@ from pagefleet_api.runtimes import OWNED_FLAGS, TRAITS, UNTOLD, Runtime, Traits
 from pagefleet_api.schema import Rule
 
 NO_METHOD = "none"
-"""The quantization that every engine takes: it is as if the field were left out."""
+"""What every engine takes where a method is asked: it is as if the field were left out."""
+_METHODS = (Knob.QUANTIZATION, Knob.SPECULATIVE)
 PARTS_WITHOUT_VALUE = (Knob.CHAT_TEMPLATE, Knob.API_KEYS)
 """Fields that are objects: their value is no word for a message."""
 
@@ -73,7 +74,8 @@ def refusals(engine: Mapping[str, Any]) -> Iterator[str]:
     traits = TRAITS[runtime]
     for knob in Knob:
         value = _value(engine, knob)
-        if value is not None and knob not in traits.knobs:
+        nothing = value is None or (knob in _METHODS and value == NO_METHOD)
+        if not nothing and knob not in traits.knobs:
             yield _knob_words(knob, value, runtime)
     dtype = engine.get("dtype")
     if dtype is not None and Knob.DTYPE in traits.knobs and dtype not in traits.dtypes:
@@ -135,7 +137,7 @@ def _knob_words(knob: Knob, value: object, runtime: Runtime) -> str:
 def _knob_rule(knob: Knob) -> Rule:
     lacking = _without(knob)
     shown, values = ("", _RUNTIME) if knob in PARTS_WITHOUT_VALUE else (" %s", f"self.{knob}, {_RUNTIME}")
-    nothing = f" || self.{knob} == '{NO_METHOD}'" if knob is Knob.QUANTIZATION else ""
+    nothing = f" || self.{knob} == '{NO_METHOD}'" if knob in _METHODS else ""
     return Rule(
         f"!{_has(knob)}{nothing} || !({_RUNTIME} in [{_quoted(lacking)}])",
         f"engine.{knob} is not available with engine.runtime {_or(lacking)}; {INSTEAD[knob]}",

@@ -155,7 +155,9 @@ _TENSORRT_LLM = MetricNames(
 
 TRAITS: Mapping[Runtime, Traits] = {
     Runtime.PAGEFLEET: Traits(
-        knobs=frozenset(Knob) - {Knob.QUANTIZATION, Knob.KV_DTYPE, Knob.KV_BLOCK_SIZE, Knob.KV_HOST},
+        knobs=frozenset(Knob)
+        - {Knob.QUANTIZATION, Knob.KV_DTYPE, Knob.KV_BLOCK_SIZE, Knob.KV_HOST}
+        - {Knob.SPECULATIVE, Knob.LOOKUP_MAX, Knob.LOOKUP_MIN},
         dtypes=("auto", "bfloat16", "float32"),
         on_cpu=True,
         health_path="/readyz",
@@ -169,7 +171,7 @@ TRAITS: Mapping[Runtime, Traits] = {
         image="vllm/vllm-openai:v0.18.0",
     ),
     Runtime.SGLANG: Traits(
-        knobs=frozenset(Knob) - {Knob.KV_SIZE, Knob.API_KEYS},
+        knobs=frozenset(Knob) - {Knob.KV_SIZE, Knob.API_KEYS, Knob.LOOKUP_MAX, Knob.LOOKUP_MIN},
         pipelines=True,
         names=_SGLANG,
         image="lmsysorg/sglang:v0.5.11",
@@ -183,6 +185,7 @@ TRAITS: Mapping[Runtime, Traits] = {
                 Knob.MAX_NUM_BATCHED_TOKENS,
                 Knob.KV_MEMORY,
                 Knob.KV_DTYPE,
+                Knob.SPECULATIVE,
             }
         ),
         dtypes=("auto", "float16", "bfloat16"),
@@ -198,6 +201,9 @@ TRAITS: Mapping[Runtime, Traits] = {
                 Knob.MAX_NUM_BATCHED_TOKENS,
                 Knob.KV_DTYPE,
                 Knob.KV_BLOCK_SIZE,
+                Knob.KV_HOST,
+                Knob.SPECULATIVE,
+                Knob.LOOKUP_MAX,
                 Knob.CHAT_TEMPLATE,
             }
         ),

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from pagefleet_api.knobs import EXAMPLES, INSTEAD, Knob
+from pagefleet_api.knobs import fields as fields_with
 from pagefleet_api.runtime_rules import cel
 from pagefleet_api.runtimes import OWNED_FLAGS, TRAITS, Runtime, place
 from pagefleet_api.service import InferenceService, InvalidService
@@ -18,8 +19,7 @@ def engine(runtime: Runtime, **fields: Any) -> dict[str, Any]:
 
 
 def with_knob(runtime: Runtime, knob: Knob) -> dict[str, Any]:
-    outer, _, inner = knob.partition(".")
-    return engine(runtime, **{outer: {inner: EXAMPLES[knob]} if inner else EXAMPLES[knob]})
+    return engine(runtime, **fields_with(knob))
 
 
 def parsed(fields: dict[str, Any], uri: str = "file:///m") -> InferenceService:
@@ -66,6 +66,19 @@ CLASHES = (
     (engine(Runtime.VLLM, custom={}), "engine.custom is only for engine.runtime custom"),
     (engine(Runtime.VLLM, extraArgs=["--port=9"]), "engine.extraArgs must not have a flag"),
     (engine(Runtime.PAGEFLEET, extraArgs=["--model", "x"]), "use model.servedName"),
+    (
+        engine(Runtime.VLLM, speculative={"method": "ngram", "lookupMin": 5, "lookupMax": 4}),
+        "engine.speculative.lookupMin must not be above lookupMax",
+    ),
+    (engine(Runtime.VLLM, speculative={"tokens": 3}), "engine.speculative.method is none; set method: ngram"),
+    (
+        engine(Runtime.SGLANG, speculative={"method": "ngram"}, parallelism={"pipeline": 2}),
+        "engine.runtime sglang and engine.parallelism.pipeline above 1",
+    ),
+    (
+        engine(Runtime.SGLANG, speculative={"method": "ngram"}, kvCache={"blockSize": 64}),
+        "engine.kvCache.blockSize above 1",
+    ),
 )
 MALFORMED = (
     ({**engine(Runtime.CUSTOM), "custom": {"port": 0}}, "engine.custom.port"),
@@ -74,6 +87,8 @@ MALFORMED = (
     (engine(Runtime.VLLM, kvCache={"blockSize": 7}), "engine.kvCache.blockSize"),
     (engine(Runtime.VLLM, quantization="FP 8"), "engine.quantization"),
     ({"runtime": "vlm"}, "'vllm'"),
+    (engine(Runtime.VLLM, speculative={"method": "draft"}), "'ngram'"),
+    (engine(Runtime.VLLM, speculative={"method": "ngram", "tokens": 0}), "engine.speculative.tokens"),
 )
 
 
@@ -85,8 +100,10 @@ def test_what_does_not_go_together_is_refused(fields: dict[str, Any], says: str)
 
 
 @pytest.mark.parametrize("runtime", Runtime)
-def test_no_method_of_quantization_is_what_every_engine_takes(runtime: Runtime) -> None:
-    assert parsed(engine(runtime, quantization="none")).spec.engine.quantization is None
+def test_no_method_of_quantization_or_guessing_is_what_every_engine_takes(runtime: Runtime) -> None:
+    none = engine(runtime, quantization="none", speculative={"method": "none"})
+    assert parsed(none).spec.engine.quantization is None
+    assert not parsed(none).spec.engine.speculative.guesses
 
 
 def test_a_custom_engine_has_its_own_flags() -> None:

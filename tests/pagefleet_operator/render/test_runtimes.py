@@ -1,5 +1,6 @@
 """What engines that are not ours are given, and how their pods leave."""
 
+import json
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
@@ -93,6 +94,43 @@ def test_memory_for_blocks_that_leave_the_gpu_is_that_of_a_pod() -> None:
     sglang = container(Runtime.SGLANG, **spread)["args"]
     assert ("--enable-hierarchical-cache" in sglang, flag(sglang, "--hicache-size")) == (True, "6")
     assert flag(container(Runtime.SGLANG, kvCache={"hostOffload": "1Gi"})["args"], "--hicache-size") == "1"
+
+
+def options(**fields: Any) -> dict[str, Any]:
+    """TensorRT-LLM's file of options."""
+    (text,) = template(Runtime.TENSORRT_LLM, fields)["metadata"]["annotations"].values()
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
+
+
+def test_each_rank_of_tensorrt_llm_has_its_part_of_the_pods_memory_for_blocks() -> None:
+    spread = options(kvCache={"hostOffload": "24Gi"}, parallelism={"tensor": 4})
+    assert spread["kv_cache_config"] == {"free_gpu_memory_fraction": 0.9, "host_cache_size": 6 * 2**30}
+
+
+def test_guesses_by_what_came_before_are_told_to_each_engine_in_its_words() -> None:
+    ngram = {"speculative": {"method": "ngram", "tokens": 6}}
+    looking = {"speculative": {**ngram["speculative"], "lookupMax": 4}}
+    vllm = flag(container(Runtime.VLLM, **looking)["args"], "--speculative-config")
+    assert json.loads(vllm or "") == {"method": "ngram", "num_speculative_tokens": 6, "prompt_lookup_max": 4}
+    sglang = container(Runtime.SGLANG, **ngram)["args"]
+    assert flag(sglang, "--speculative-algorithm") == "NGRAM"
+    assert flag(sglang, "--speculative-num-draft-tokens") == "7"
+    assert flag(container(Runtime.TGI, **ngram)["args"], "--speculate") == "6"
+    assert options(**looking)["speculative_config"] == {
+        "decoding_type": "NGram",
+        "max_draft_len": 6,
+        "max_matching_ngram_size": 4,
+    }
+
+
+def test_an_engine_that_must_be_told_how_much_to_guess_is_told() -> None:
+    ngram = {"speculative": {"method": "ngram"}}
+    vllm = flag(container(Runtime.VLLM, **ngram)["args"], "--speculative-config")
+    assert json.loads(vllm or "") == {"method": "ngram", "num_speculative_tokens": 4}
+    assert "--speculative-num-draft-tokens" not in container(Runtime.SGLANG, **ngram)["args"]
+    assert flag(container(Runtime.TGI, **ngram)["args"], "--speculate") == "4"
+    assert options(**ngram)["speculative_config"] == {"decoding_type": "NGram", "max_draft_len": 4}
 
 
 FULL = {

@@ -3,6 +3,7 @@
 from pagefleet_api import labels, quantity
 from pagefleet_api.runtimes import Runtime
 from pagefleet_api.service import InferenceService
+from pagefleet_api.speculative import Speculative
 from pagefleet_operator.render import chat_template
 from pagefleet_operator.render.model import ModelPlace
 from pagefleet_operator.render.runtimes.parts import (
@@ -57,4 +58,11 @@ def _flags(service: InferenceService) -> list[str]:
         ("--node-rank", in_group(service.spec, WORKER_INDEX)),
         ("--dist-init-addr", in_group(service.spec, LEADER_ADDRESS, f":{_RENDEZVOUS_PORT}")),
         ("--chat-template", chat_template.path(service.spec)),
+        ("--speculative-algorithm", "NGRAM" if engine.speculative.guesses else None),
+        ("--speculative-num-draft-tokens", _checked(engine.speculative)),
     )
+
+
+def _checked(speculative: Speculative) -> int | None:
+    """It counts the latest token too, which guesses grow from."""
+    return None if speculative.tokens is None else speculative.tokens + 1

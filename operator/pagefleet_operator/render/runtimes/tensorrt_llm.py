@@ -9,9 +9,10 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from pagefleet_api import labels
+from pagefleet_api import labels, quantity
 from pagefleet_api.runtimes import Runtime
 from pagefleet_api.service import Engine, InferenceService
+from pagefleet_api.speculative import DEFAULT_TOKENS
 from pagefleet_operator.facts.expansion import literal
 from pagefleet_operator.render import chat_template
 from pagefleet_operator.render.model import ModelPlace
@@ -66,8 +67,27 @@ def _options(engine: Engine) -> dict[str, Any]:
     options: dict[str, Any] = {"return_perf_metrics": True, "enable_iter_perf_stats": True}
     if chosen(engine.dtype):
         options["dtype"] = engine.dtype
-    cache = {"dtype": chosen(engine.kv_cache.dtype), "tokens_per_block": engine.kv_cache.block_size}
-    told = {name: value for name, value in cache.items() if value is not None}
-    if told:
-        options["kv_cache_config"] = {"free_gpu_memory_fraction": _FREE_SHARE, **told}
+    cache = _given(
+        dtype=chosen(engine.kv_cache.dtype),
+        tokens_per_block=engine.kv_cache.block_size,
+        host_cache_size=_host_bytes(engine),
+    )
+    if cache:
+        options["kv_cache_config"] = {"free_gpu_memory_fraction": _FREE_SHARE, **cache}
+    speculative = engine.speculative
+    if speculative.guesses:
+        guessed = _given(
+            max_draft_len=speculative.tokens or DEFAULT_TOKENS, max_matching_ngram_size=speculative.lookup_max
+        )
+        options["speculative_config"] = {"decoding_type": "NGram", **guessed}
     return options
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _host_bytes(engine: Engine) -> int | None:
+    """Of each rank. Source: `host_cache_size` in tensorrt_llm/_torch/pyexecutor/resource_manager.py (1.2)."""
+    host = engine.kv_cache.host_offload
+    return None if host is None else quantity.to_bytes(host) // engine.parallelism.tensor

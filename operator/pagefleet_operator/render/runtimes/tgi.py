@@ -6,6 +6,7 @@
 from pagefleet_api import labels
 from pagefleet_api.runtimes import Runtime
 from pagefleet_api.service import InferenceService
+from pagefleet_api.speculative import DEFAULT_TOKENS
 from pagefleet_operator.render.model import ModelPlace
 from pagefleet_operator.render.runtimes.parts import (
     EngineParts,
@@ -22,7 +23,7 @@ _KV_DTYPE = {"fp8": "fp8_e4m3fn"}
 
 def parts(service: InferenceService, model: ModelPlace) -> EngineParts:
     """What TGI brings into the pod. Its image's entry point stays, as it prepares libraries."""
-    engine = service.spec.engine
+    engine, speculative = service.spec.engine, service.spec.engine.speculative
     args = flags(
         ("--model-id", model.path or model.uri),
         # else it listens on $HOSTNAME, which is the pod's name
@@ -35,6 +36,8 @@ def parts(service: InferenceService, model: ModelPlace) -> EngineParts:
         ("--cuda-memory-fraction", share(engine)),
         ("--kv-cache-dtype", _KV_DTYPE.get(engine.kv_cache.dtype or "")),
         ("--num-shard", tensor(service.spec)),
+        # with nothing else to guess by, as Medusa's heads in the model, it is by n-grams
+        ("--speculate", (speculative.tokens or DEFAULT_TOKENS) if speculative.guesses else None),
     )
     environment = {"HUGGINGFACE_HUB_CACHE": "/tmp/hub", "USAGE_STATS": "off"}
     leaves = leaving_when_idle(service, Runtime.TGI)

@@ -4,12 +4,14 @@ Without that flag it leaves open streams hanging until the client gives up. Whil
 requests get 500: so it is taken out of the Service first, and its SIGTERM waits until endpoints have followed.
 """
 
+import json
 from dataclasses import replace
 
 from pagefleet_api import labels, quantity
 from pagefleet_api.gpus import Device
 from pagefleet_api.runtimes import Runtime
 from pagefleet_api.service import Engine, InferenceService
+from pagefleet_api.speculative import DEFAULT_TOKENS, Speculative
 from pagefleet_operator.facts.expansion import literal
 from pagefleet_operator.render import chat_template
 from pagefleet_operator.render.model import ModelPlace
@@ -56,6 +58,7 @@ def _flags(service: InferenceService) -> list[str]:
         ("--kv-cache-dtype", chosen(engine.kv_cache.dtype)),
         ("--block-size", engine.kv_cache.block_size),
         ("--kv-offloading-size", _host_gib(service)),
+        ("--speculative-config", _guesses(engine.speculative)),
         ("--tensor-parallel-size", tensor(service.spec)),
         ("--pipeline-parallel-size", pipeline(service.spec)),
         ("--nnodes", pipeline(service.spec)),
@@ -71,6 +74,17 @@ def _host_gib(service: InferenceService) -> str | None:
     """All ranks share it, those of other pods too. Source: `kv_offloading_size` in vllm/config/cache.py (v0.18)."""
     host, pods = service.spec.engine.kv_cache.host_offload, service.spec.engine.parallelism.pipeline
     return None if host is None else f"{quantity.to_bytes(host) * pods / 2**30:g}"
+
+
+def _guesses(speculative: Speculative) -> str | None:
+    """Source: `SpeculativeConfig` in vllm/config/speculative.py (v0.18); what is left out is its own."""
+    told = {
+        "num_speculative_tokens": speculative.tokens or DEFAULT_TOKENS,
+        "prompt_lookup_max": speculative.lookup_max,
+        "prompt_lookup_min": speculative.lookup_min,
+    }
+    given_ones = {name: value for name, value in told.items() if value is not None}
+    return json.dumps({"method": speculative.method, **given_ones}) if speculative.guesses else None
 
 
 def _most_open(engine: Engine) -> int | None:
