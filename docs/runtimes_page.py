@@ -42,6 +42,26 @@ gigabytes for each GPU, and does not start with less than the GPU's own cache; T
 and TensorRT-LLM answer to any model name, whatever `model.servedName` says. TensorRT-LLM's options are a file that the
 pod gets as one of its annotations.
 
+## Blocks on the disk
+
+```yaml
+engine:
+  runtime: sglang
+  kvCache: {blockSize: 64, hostOffload: 80Gi, diskOffload: 500Gi}
+```
+
+With `kvCache.diskOffload` blocks go on from the pod's memory to the disk of its node, each as a file, and come back
+when a prompt begins like one of before; so `hostOffload` must be there too. The disk is a volume of the pod that ends
+with it; a container that starts again finds its blocks. Pods request as much `ephemeral-storage`, so that they get
+nodes with room; where you say in `resources` what a pod takes of a disk in all, that counts, and must be enough. SGLang
+must be 0.5.15 or newer: it fills 95 % of the volume, its GPUs in equal parts, and removes what it read longest ago. An
+older one removes nothing, and the kubelet evicts a pod whose volume has outgrown its limit. Use blocks of 64 tokens or
+so: the default of 1 makes a file of each token.
+
+Other engines refuse the field. vLLM's files are never removed, and TensorRT-LLM has a disk behind its second cache
+manager alone, which is a prototype. A cache of theirs with a limit, LMCache for instance, needs an image of yours: its
+settings go into `extraArgs` and `podTemplate`.
+
 ## Guesses
 
 ```yaml

@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_valida
 
 from pagefleet_api import runtime_rules, speculative
 from pagefleet_api.custom_engine import Argument, CustomEngine
+from pagefleet_api.disk_cache import NEEDS_HOST, DiskSize
 from pagefleet_api.gpus import Device, Parallelism
 from pagefleet_api.runtimes import Runtime
 from pagefleet_api.schema import Model, Name, ObjectName, SecretName, Text, Within, rules
@@ -24,6 +25,7 @@ HostMemory = Annotated[Text, Within("engine.kvCache.hostOffload", least="1Gi", m
 class KvCache(Model):
     """The paged KV cache of each pod."""
 
+    model_config = ConfigDict(json_schema_extra=rules(NEEDS_HOST))
     size: CacheSize | None = Field(
         None, description="Memory for keys and values, for example 512Mi. Required when engine.device is cpu."
     )
@@ -45,6 +47,17 @@ class KvCache(Model):
         description="Memory of each pod, beside what else it takes, for blocks that leave the GPU, for example 32Gi; "
         "resources.limits.memory must have room for it. Default: none.",
     )
+    disk_offload: DiskSize | None = Field(
+        None,
+        description="Disk of each pod's node for blocks that leave hostOffload, for example 200Gi; they are gone with "
+        "the pod. Pods request so much ephemeral-storage where resources does not say how much. Default: none.",
+    )
+
+    @model_validator(mode="after")
+    def _disk_is_behind_memory(self) -> Self:
+        if self.disk_offload is not None and self.host_offload is None:
+            raise ValueError(NEEDS_HOST.message)
+        return self
 
 
 class KeyRef(Model):

@@ -19,6 +19,7 @@ class Knob(StrEnum):
     KV_DTYPE = "kvCache.dtype"
     KV_BLOCK_SIZE = "kvCache.blockSize"
     KV_HOST = "kvCache.hostOffload"
+    KV_DISK = "kvCache.diskOffload"
     SPECULATIVE = "speculative.method"
     LOOKUP_MAX = "speculative.lookupMax"
     LOOKUP_MIN = "speculative.lookupMin"
@@ -38,6 +39,7 @@ INSTEAD: Mapping[Knob, str] = {
     Knob.KV_DTYPE: "use engine.dtype, which decides the cache's format too",
     Knob.KV_BLOCK_SIZE: "leave it out: the engine's blocks have a fixed size",
     Knob.KV_HOST: "leave it out, or use engine.runtime vllm, sglang or tensorrt-llm",
+    Knob.KV_DISK: "leave it out, or use engine.runtime sglang: others do not bound what they write",
     Knob.SPECULATIVE: "leave it out, or use engine.runtime vllm, sglang, tgi or tensorrt-llm",
     Knob.LOOKUP_MAX: "leave it out: the engine decides how much it looks for",
     Knob.LOOKUP_MIN: "leave it out: the engine decides how much it looks for",
@@ -58,6 +60,7 @@ EXAMPLES: Mapping[Knob, Any] = {
     Knob.KV_DTYPE: "fp8",
     Knob.KV_BLOCK_SIZE: 32,
     Knob.KV_HOST: "32Gi",
+    Knob.KV_DISK: "200Gi",
     Knob.SPECULATIVE: "ngram",
     Knob.LOOKUP_MAX: 4,
     Knob.LOOKUP_MIN: 2,
@@ -67,6 +70,7 @@ EXAMPLES: Mapping[Knob, Any] = {
 """A value of each field that every engine which has it takes; for the documentation and the tests."""
 
 _BESIDE: Mapping[Knob, Mapping[str, Any]] = {
+    Knob.KV_DISK: {"hostOffload": "32Gi"},
     Knob.LOOKUP_MAX: {"method": "ngram"},
     Knob.LOOKUP_MIN: {"method": "ngram"},
 }

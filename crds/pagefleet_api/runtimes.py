@@ -156,7 +156,7 @@ _TENSORRT_LLM = MetricNames(
 TRAITS: Mapping[Runtime, Traits] = {
     Runtime.PAGEFLEET: Traits(
         knobs=frozenset(Knob)
-        - {Knob.QUANTIZATION, Knob.KV_DTYPE, Knob.KV_BLOCK_SIZE, Knob.KV_HOST}
+        - {Knob.QUANTIZATION, Knob.KV_DTYPE, Knob.KV_BLOCK_SIZE, Knob.KV_HOST, Knob.KV_DISK}
         - {Knob.SPECULATIVE, Knob.LOOKUP_MAX, Knob.LOOKUP_MIN},
         dtypes=("auto", "bfloat16", "float32"),
         on_cpu=True,
@@ -164,7 +164,7 @@ TRAITS: Mapping[Runtime, Traits] = {
         names=_PAGEFLEET,
     ),
     Runtime.VLLM: Traits(
-        knobs=frozenset(Knob) - {Knob.API_KEYS},
+        knobs=frozenset(Knob) - {Knob.API_KEYS, Knob.KV_DISK},
         on_cpu=True,
         pipelines=True,
         names=_VLLM,
@@ -174,7 +174,7 @@ TRAITS: Mapping[Runtime, Traits] = {
         knobs=frozenset(Knob) - {Knob.KV_SIZE, Knob.API_KEYS, Knob.LOOKUP_MAX, Knob.LOOKUP_MIN},
         pipelines=True,
         names=_SGLANG,
-        image="lmsysorg/sglang:v0.5.11",
+        image="lmsysorg/sglang:v0.5.17",
     ),
     Runtime.TGI: Traits(
         knobs=frozenset(

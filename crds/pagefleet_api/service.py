@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from pagefleet_api import gpus, labels, quantity, resource_limits, runtime_rules
+from pagefleet_api import disk_cache, gpus, labels, quantity, resource_limits, runtime_rules
 from pagefleet_api.engine import Engine as Engine
 from pagefleet_api.gpus import Gpu
 from pagefleet_api.model_source import CacheMode, ModelSource
@@ -77,6 +77,7 @@ class Spec(Model):
         json_schema_extra=rules(
             *gpus.RULES,
             resource_limits.HOST_CACHE_RULE,
+            *disk_cache.RULES,
             runtime_rules.MODEL_IN_IMAGE,
             *runtime_rules.METRIC_RULES,
         )
@@ -142,6 +143,13 @@ class Spec(Model):
         if self.engine.runtime is Runtime.SGLANG:
             refusal = refusal or resource_limits.host_shares_refusal(host, ranks)
         if refusal is not None:
+            raise ValueError(refusal)
+        return self
+
+    @model_validator(mode="after")
+    def _disk_cache_has_room(self) -> Self:
+        disk, resources = self.engine.kv_cache.disk_offload, self.resources
+        for refusal in disk_cache.refusals(disk, resources.requests, resources.limits):
             raise ValueError(refusal)
         return self
 

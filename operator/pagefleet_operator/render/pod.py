@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pagefleet_api import labels
 from pagefleet_api.gpus import Device
 from pagefleet_api.service import InferenceService, Spec
-from pagefleet_operator.render import chat_template, gpus
+from pagefleet_operator.render import chat_template, disk_cache, gpus
 from pagefleet_operator.render.model import ModelPlace, model_place
 from pagefleet_operator.render.model import warnings as model_warnings
 from pagefleet_operator.render.overlay import merged
@@ -123,7 +123,14 @@ def _own_template(
 
 def _volumes(spec: Spec, place: ModelPlace, engine: EngineParts) -> list[Part]:
     tmp: Part = {"name": "tmp", "emptyDir": {}}
-    return [tmp, *gpus.volumes(spec), *chat_template.volumes(spec), *place.volumes, *engine.volumes]
+    return [
+        tmp,
+        *gpus.volumes(spec),
+        *disk_cache.volumes(spec),
+        *chat_template.volumes(spec),
+        *place.volumes,
+        *engine.volumes,
+    ]
 
 
 def _container(service: InferenceService, image: str, place: ModelPlace, engine: EngineParts) -> Part:
@@ -148,6 +155,7 @@ def _container(service: InferenceService, image: str, place: ModelPlace, engine:
         "volumeMounts": [
             {"name": "tmp", "mountPath": _TMP},
             *gpus.mounts(spec),
+            *disk_cache.mounts(spec),
             *chat_template.mounts(spec),
             *place.mounts,
             *engine.mounts,
@@ -156,6 +164,9 @@ def _container(service: InferenceService, image: str, place: ModelPlace, engine:
 
 
 def _resources(spec: Spec) -> Part:
-    parts = {"requests": dict(spec.resources.requests), "limits": {**spec.resources.limits, **gpus.limits(spec)}}
+    parts = {
+        "requests": {**spec.resources.requests, **disk_cache.requests(spec)},
+        "limits": {**spec.resources.limits, **gpus.limits(spec)},
+    }
     given = {name: values for name, values in parts.items() if values}
     return {"resources": given} if given else {}

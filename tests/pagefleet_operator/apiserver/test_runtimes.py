@@ -8,6 +8,7 @@ from pagefleet_api.knobs import Knob
 from pagefleet_api.runtime_rules import refusals
 from pagefleet_api.runtimes import Runtime
 from pagefleet_api.service import InferenceService, InvalidService
+from tests.pagefleet_api import test_disk_cache
 from tests.pagefleet_api.test_runtimes import CLASHES, with_knob
 from tests.pagefleet_api.test_runtimes import engine as least
 from tests.pagefleet_operator.apiserver.api import Api, ApiRefusal, Json, eventually, never
@@ -60,6 +61,14 @@ def test_each_engine_takes_the_same_fields_here_and_there(api: Api, namespace: s
 @pytest.mark.parametrize(("engine", "words"), CLASHES)
 def test_what_does_not_go_together_is_refused(api: Api, namespace: str, engine: dict[str, Any], words: str) -> None:
     assert words in str(refusal(api, with_engine(namespace, "s", engine)))
+
+
+def test_a_disk_for_blocks_has_room_in_what_pods_take_of_it(api: Api, namespace: str) -> None:
+    for number, resources in enumerate(test_disk_cache.ROOMY):
+        taken = test_disk_cache.spec(test_disk_cache.CACHE, resources)
+        assert refusal(api, service(namespace, f"s{number}", **taken)) is None
+    for cache, resources, words in test_disk_cache.REFUSED:
+        assert words in str(refusal(api, service(namespace, **test_disk_cache.spec(cache, resources))))
 
 
 def test_a_model_in_a_python_package_is_for_our_engine_alone(api: Api, namespace: str) -> None:

@@ -24,13 +24,21 @@ _CHOICES = render.Choices(replicas=1, wanted=1, image="engine:1", fetch_image="f
 FOREIGN = [runtime for runtime in Runtime if runtime is not Runtime.PAGEFLEET]
 
 
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
 def template(
-    runtime: Runtime, fields: Mapping[str, Any] = MappingProxyType({}), *, drain_s: int = 60
+    runtime: Runtime,
+    fields: Mapping[str, Any] = _NOTHING,
+    *,
+    drain_s: int = 60,
+    resources: Mapping[str, Any] = _NOTHING,
 ) -> dict[str, Any]:
     spec = {
         "model": {"uri": "file:///models/m", "servedName": "m"},
         "engine": engine(runtime, **fields),
         "drain": {"timeoutSeconds": drain_s},
+        "resources": dict(resources),
     }
     meta = {"name": "s", "namespace": "n", "uid": "u", "generation": 1}
     service = InferenceService.parse({"metadata": meta, "spec": spec})
@@ -106,6 +114,29 @@ def options(**fields: Any) -> dict[str, Any]:
 def test_each_rank_of_tensorrt_llm_has_its_part_of_the_pods_memory_for_blocks() -> None:
     spread = options(kvCache={"hostOffload": "24Gi"}, parallelism={"tensor": 4})
     assert spread["kv_cache_config"] == {"free_gpu_memory_fraction": 0.9, "host_cache_size": 6 * 2**30}
+
+
+DISK = {"kvCache": {"hostOffload": "32Gi", "diskOffload": "200G"}}
+
+
+def test_blocks_on_the_disk_are_in_a_volume_that_the_engine_never_fills() -> None:
+    made = template(Runtime.SGLANG, {**DISK, "parallelism": {"tensor": 2}})["spec"]
+    (engine,) = made["containers"]
+    (volume,) = (each for each in made["volumes"] if each["name"] == "kv-cache")
+    (mount,) = (each for each in engine["volumeMounts"] if each["name"] == "kv-cache")
+    told = {each["name"]: each["value"] for each in engine["env"]}
+    assert volume == {"name": "kv-cache", "emptyDir": {"sizeLimit": "200G"}}
+    assert flag(engine["args"], "--hicache-storage-backend") == "file"
+    assert told["SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR"] == mount["mountPath"]
+    assert told["SGLANG_HICACHE_FILE_BACKEND_MAX_SIZE"] == str(95 * 10**9)
+
+
+def test_a_disk_for_blocks_is_requested_where_the_user_does_not_say_how_much_pods_take() -> None:
+    assert container(Runtime.SGLANG, **DISK)["resources"]["requests"] == {"ephemeral-storage": "200G"}
+    assert "resources" not in container(Runtime.SGLANG)
+    for said in ({"requests": {"ephemeral-storage": "1T"}}, {"limits": {"ephemeral-storage": "1T"}}):
+        (engine,) = template(Runtime.SGLANG, DISK, resources=said)["spec"]["containers"]
+        assert engine["resources"] == said
 
 
 def test_guesses_by_what_came_before_are_told_to_each_engine_in_its_words() -> None:

@@ -4,7 +4,7 @@ from pagefleet_api import labels, quantity
 from pagefleet_api.runtimes import Runtime
 from pagefleet_api.service import InferenceService
 from pagefleet_api.speculative import Speculative
-from pagefleet_operator.render import chat_template
+from pagefleet_operator.render import chat_template, disk_cache
 from pagefleet_operator.render.model import ModelPlace
 from pagefleet_operator.render.runtimes.parts import (
     LEADER_ADDRESS,
@@ -28,7 +28,8 @@ def parts(service: InferenceService, model: ModelPlace) -> EngineParts:
     """What SGLang brings into the pod."""
     place = flags(("--model-path", model.path or model.uri), ("--host", "0.0.0.0"), ("--port", labels.ENGINE_PORT))
     args = [*place, "--enable-metrics", *_flags(service), *_host(service)]
-    return foreign_parts(service, Runtime.SGLANG, args, command=["python3", "-m", "sglang.launch_server"])
+    command = ["python3", "-m", "sglang.launch_server"]
+    return foreign_parts(service, Runtime.SGLANG, args, command=command, environment=_disk(service))
 
 
 def _host(service: InferenceService) -> list[str]:
@@ -36,7 +37,20 @@ def _host(service: InferenceService) -> list[str]:
     host, ranks = service.spec.engine.kv_cache.host_offload, service.spec.engine.parallelism.tensor
     if host is None:
         return []
-    return ["--enable-hierarchical-cache", "--hicache-size", str(max(quantity.to_bytes(host) // (ranks * 10**9), 1))]
+    size = str(max(quantity.to_bytes(host) // (ranks * 10**9), 1))
+    disk = ["--hicache-storage-backend", "file"] if service.spec.engine.kv_cache.disk_offload else []
+    return ["--enable-hierarchical-cache", "--hicache-size", size, *disk]
+
+
+def _disk(service: InferenceService) -> dict[str, str]:
+    """Each rank removes what it read longest ago. Source: `LRUFileEvictor` in sglang/srt/mem_cache/storage/file
+    (0.5.15 to 0.5.23); before 0.5.15 nothing is ever removed.
+    """
+    most = disk_cache.bytes_of_rank(service.spec)
+    if most is None:
+        return {}
+    prefix = "SGLANG_HICACHE_FILE_BACKEND"
+    return {f"{prefix}_STORAGE_DIR": disk_cache.FOLDER, f"{prefix}_MAX_SIZE": str(most)}
 
 
 def _flags(service: InferenceService) -> list[str]:

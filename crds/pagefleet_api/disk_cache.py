@@ -1,0 +1,71 @@
+"""`spec.engine.kvCache.diskOffload`: blocks of the KV cache on the node's disk, in storage that ends with the pod.
+
+A pod that outgrows its storage is evicted with the answers that it has, so only an engine that keeps to a limit of its
+own has this field.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated
+
+from pagefleet_api import quantity
+from pagefleet_api.schema import Rule, Text, Within
+
+STORAGE = "ephemeral-storage"
+"""Kubernetes' name for what containers, their logs and volumes of this kind take of a node's disk."""
+
+DiskSize = Annotated[Text, Within("engine.kvCache.diskOffload", least="1Gi", most="1Pi")]
+
+NEEDS_HOST = Rule(
+    "!has(self.diskOffload) || has(self.hostOffload)",
+    "engine.kvCache.diskOffload needs engine.kvCache.hostOffload: blocks reach the disk through the pod's memory; give "
+    "hostOffload, for example 32Gi",
+)
+"""On the KV cache."""
+
+_DISK = "string(self.engine.kvCache.diskOffload)"
+_REQUEST = ", by which pods get their nodes; raise the request, or leave it out"
+_LIMIT = ", which it is a part of; raise the limit or lower diskOffload"
+_FIELD, _REQUESTS, _LIMITS = (
+    "engine.kvCache.diskOffload",
+    f"resources.requests.{STORAGE}",
+    f"resources.limits.{STORAGE}",
+)
+
+
+def _rule(part: str, sound: str, words: str, told: str) -> Rule:
+    amount = f"string(self.resources.{part}['{STORAGE}'])"
+    return Rule(
+        "!has(self.engine) || !has(self.engine.kvCache) || !has(self.engine.kvCache.diskOffload) "
+        f"|| !has(self.resources) || !has(self.resources.{part}) || !('{STORAGE}' in self.resources.{part}) "
+        f"|| !isQuantity({_DISK}) || !isQuantity({amount}) || {sound.format(disk=_DISK, amount=amount)}",
+        words,
+        told.format(disk=_DISK, amount=amount),
+    )
+
+
+RULES = (
+    _rule(
+        "requests",
+        "!quantity({disk}).isGreaterThan(quantity({amount}))",
+        f"{_FIELD} must not be above {_REQUESTS}{_REQUEST}",
+        f"'{_FIELD} ' + {{disk}} + ' must not be above {_REQUESTS} ' + {{amount}} + '{_REQUEST}'",
+    ),
+    _rule(
+        "limits",
+        "quantity({disk}).isLessThan(quantity({amount}))",
+        f"{_FIELD} must be below {_LIMITS}{_LIMIT}",
+        f"'{_FIELD} ' + {{disk}} + ' must be below {_LIMITS} ' + {{amount}} + '{_LIMIT}'",
+    ),
+)
+"""For the API server, on the whole spec."""
+
+
+def refusals(disk: str | None, requests: Mapping[str, str], limits: Mapping[str, str]) -> Iterator[str]:
+    """Why pods with these resources have no room for it, as the API server would say it."""
+    if disk is None:
+        return
+    request, limit = requests.get(STORAGE), limits.get(STORAGE)
+    if request is not None and quantity.parse(disk) > quantity.parse(request):
+        yield f"{_FIELD} {disk} must not be above {_REQUESTS} {request}{_REQUEST}"
+    if limit is not None and quantity.parse(disk) >= quantity.parse(limit):
+        yield f"{_FIELD} {disk} must be below {_LIMITS} {limit}{_LIMIT}"

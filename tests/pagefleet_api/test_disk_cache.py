@@ -1,0 +1,56 @@
+"""Blocks on the disk have room in what a pod takes of it, and memory before them; else the field is refused."""
+
+from typing import Any
+
+import pytest
+
+from pagefleet_api.runtimes import Runtime
+from pagefleet_api.service import InferenceService, InvalidService
+from tests.pagefleet_api.test_runtimes import engine
+
+CACHE = {"hostOffload": "32Gi", "diskOffload": "200Gi"}
+ROOMY: tuple[dict[str, Any], ...] = (
+    {},
+    {"requests": {"cpu": 1}, "limits": {"memory": "64Gi"}},
+    {"requests": {"ephemeral-storage": "200Gi"}},
+    {"limits": {"ephemeral-storage": "201Gi"}},
+)
+REFUSED: tuple[tuple[dict[str, Any], dict[str, Any], str], ...] = (
+    ({"diskOffload": "200Gi"}, {}, "engine.kvCache.diskOffload needs engine.kvCache.hostOffload"),
+    ({**CACHE, "diskOffload": "1Mi"}, {}, "engine.kvCache.diskOffload must be at least 1Gi"),
+    (
+        CACHE,
+        {"requests": {"ephemeral-storage": "200G"}},
+        "engine.kvCache.diskOffload 200Gi must not be above resources.requests.ephemeral-storage 200G, by which pods",
+    ),
+    (
+        CACHE,
+        {"limits": {"ephemeral-storage": "200Gi"}},
+        "engine.kvCache.diskOffload 200Gi must be below resources.limits.ephemeral-storage 200Gi, which it is a part",
+    ),
+)
+
+
+def spec(cache: dict[str, Any], resources: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "model": {"uri": "file:///m"},
+        "engine": engine(Runtime.SGLANG, device="cuda", kvCache=cache),
+        "resources": resources,
+    }
+
+
+def parsed(cache: dict[str, Any], resources: dict[str, Any]) -> InferenceService:
+    meta = {"namespace": "n", "name": "s", "uid": "u"}
+    return InferenceService.parse({"metadata": meta, "spec": spec(cache, resources)})
+
+
+@pytest.mark.parametrize("resources", ROOMY)
+def test_a_disk_cache_fits_what_pods_take_of_a_disk(resources: dict[str, Any]) -> None:
+    assert parsed(CACHE, resources).spec.engine.kv_cache.disk_offload == "200Gi"
+
+
+@pytest.mark.parametrize(("cache", "resources", "says"), REFUSED)
+def test_a_disk_cache_without_room_is_refused(cache: dict[str, Any], resources: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidService) as refusal:
+        parsed(cache, resources)
+    assert says in str(refusal.value)
