@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from pagefleet_api import labels
+from pagefleet_api import adapters, labels
+from pagefleet_api.schema import rules
 from pagefleet_api.service import Spec
 from pagefleet_api.status import Status
 
@@ -111,6 +112,7 @@ def _object_schema() -> Schema:
         "type": "object",
         "description": "A model served by a fleet of inference servers.",
         "required": ["spec"],
+        **rules(adapters.SERVED_RULE),
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},

@@ -6,12 +6,17 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from pagefleet_api import model_uri
+from pagefleet_api import adapters, model_uri
+from pagefleet_api.adapters import Adapter
 from pagefleet_api.schema import Model, ObjectName, SecretName, Text, Within, rules
 
 CacheLimit = Annotated[Text, Within("model.cache.limit", least="1Mi")]
 
-_DOWNLOADED = f"self.uri.matches('{model_uri.CEL_DOWNLOADED}')"
+_DOWNLOADED = (
+    f"(self.uri.matches('{model_uri.CEL_DOWNLOADED}') || (has(self.adapters) "
+    f"&& self.adapters.exists(each, each.uri.matches('{model_uri.CEL_DOWNLOADED}'))))"
+)
+"""Of the model or one of its adapters."""
 _CHECKED = tuple[str, str]
 
 _URI: _CHECKED = (
@@ -123,6 +128,12 @@ class ModelSource(Model):
         "and AWS_SECRET_ACCESS_KEY.",
     )
     cache: ModelCache = Field(default_factory=ModelCache)
+    adapters: tuple[Adapter, ...] = Field(
+        (),
+        max_length=adapters.MOST,
+        description="LoRA adapters that every pod serves beside the model, each by its name.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
@@ -133,10 +144,30 @@ class ModelSource(Model):
     def _refusals(self) -> Iterator[str]:
         if self.revision is not None and self.location.scheme != "hf":
             yield _REVISION[1]
-        if self.secret_ref is not None and not self.downloaded:
+        if self.secret_ref is not None and not self.downloads:
             yield _SECRET[1]
-        if self.cache.mode is not CacheMode.NONE and not self.downloaded:
+        if self.cache.mode is not CacheMode.NONE and not self.downloads:
             yield _CACHE[1]
+        fault = adapters.refusal(self.adapters)
+        if fault is not None:
+            yield fault
+
+    @property
+    def sources(self) -> tuple["ModelSource", ...]:
+        """The model alone, then each adapter as if it were one: what comes from one place each.
+
+        Where nothing is downloaded, neither credentials nor cache are about it.
+        """
+        plain = self.model_copy(update={"adapters": ()})
+        given = [{"uri": adapter.uri, "revision": adapter.revision} for adapter in self.adapters]
+        found = (plain, *(plain.model_copy(update={**each, "served_name": None}) for each in given))
+        alone = {"secret_ref": None, "cache": ModelCache()}
+        return tuple(source if source.downloaded else source.model_copy(update=alone) for source in found)
+
+    def called(self, source: "ModelSource") -> str:
+        """What one of `sources` is, for messages."""
+        place = self.sources.index(source)
+        return "the model" if place == 0 else f"adapter {self.adapters[place - 1].name}"
 
     @property
     def location(self) -> model_uri.ModelUri:
@@ -147,6 +178,11 @@ class ModelSource(Model):
     def downloaded(self) -> bool:
         """Its files come over the network before the engine starts."""
         return self.location.scheme in model_uri.DOWNLOADED
+
+    @property
+    def downloads(self) -> bool:
+        """Its files come so, or those of one of its adapters."""
+        return self.downloaded or any(adapter.downloaded for adapter in self.adapters)
 
     @property
     def in_image(self) -> bool:

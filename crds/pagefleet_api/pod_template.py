@@ -150,7 +150,7 @@ def _spec(spec: Overlay) -> Iterator[str]:
 
 def _container(container: Overlay, path: str, taken: Container[str]) -> Iterator[str]:
     """`taken`: names of containers that the operator itself makes, in some pods or in all: nobody else changes them."""
-    if container.get("name") in taken:
+    if container.get("name") in taken or str(container.get("name")).startswith(labels.FETCH_ADAPTER_PREFIX):
         yield f"{path}.name {container['name']} is the operator's own; choose another name"
     yield from _security(container.get("securityContext"), f"{path}.securityContext")
     resources = container.get("resources")

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from pagefleet_api import disk_cache, gpus, labels, quantity, resource_limits, runtime_rules
+from pagefleet_api import adapters, disk_cache, gpus, labels, quantity, resource_limits, runtime_rules
 from pagefleet_api.engine import Engine as Engine
 from pagefleet_api.gpus import Gpu
 from pagefleet_api.model_source import CacheMode, ModelSource
@@ -79,6 +79,7 @@ class Spec(Model):
             resource_limits.HOST_CACHE_RULE,
             *disk_cache.RULES,
             runtime_rules.MODEL_IN_IMAGE,
+            *adapters.RUNTIME_RULES,
             *runtime_rules.METRIC_RULES,
         )
     )
@@ -155,7 +156,9 @@ class Spec(Model):
 
     @model_validator(mode="after")
     def _model_fits_the_runtime(self) -> Self:
-        refusal = runtime_rules.model_refusal(self.model.uri, self.engine.runtime)
+        runtime = self.engine.runtime
+        refusal = runtime_rules.model_refusal(self.model.uri, runtime)
+        refusal = refusal or adapters.runtime_refusal(self.model.adapters, runtime)
         if refusal is not None:
             raise ValueError(refusal)
         return self
@@ -168,7 +171,7 @@ class Spec(Model):
 
     @model_validator(mode="after")
     def _groups_find_their_model(self) -> Self:
-        if self.in_groups and self.model.downloaded and self.model.cache.mode is CacheMode.NONE:
+        if self.in_groups and self.model.downloads and self.model.cache.mode is CacheMode.NONE:
             raise ValueError(gpus.NO_DOWNLOAD)
         return self
 
@@ -209,6 +212,9 @@ class InferenceService(Model):
             spec = Spec.model_validate(given)
         except ValidationError as error:
             raise InvalidService(describe(error, "spec")) from error
+        taken = adapters.served_refusal(spec.model.adapters, spec.model.served_name or meta["name"])
+        if taken is not None:
+            raise InvalidService(taken)
         return cls(
             namespace=meta["namespace"],
             name=meta["name"],
@@ -218,6 +224,15 @@ class InferenceService(Model):
             scaled_by=_scaled_by(meta),
             spec=spec,
         )
+
+    @property
+    def parts(self) -> tuple["InferenceService", ...]:
+        """The service once for each thing that comes from one place, its model first: each has that as its model."""
+        if not self.spec.model.adapters:
+            return (self,)
+        different = dict.fromkeys(self.spec.model.sources)
+        specs = (self.spec.model_copy(update={"model": source}) for source in different)
+        return tuple(self.model_copy(update={"spec": spec}) for spec in specs)
 
     @property
     def child_name(self) -> str:

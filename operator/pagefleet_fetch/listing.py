@@ -13,8 +13,11 @@ _OTHER_WEIGHTS = (".bin", ".pt", ".pth")
 _FOREIGN_FOLDERS = frozenset({"onnx", "openvino", "coreml", "original", "metal", "flax", "tf"})
 _NOT_FOR_ENGINES = frozenset({"requirements.txt", "LICENSE.txt", "NOTICE.txt", "USE_POLICY.txt"})
 SAFETENSORS_INDEX = "model.safetensors.index.json"
-FACTS = frozenset({"config.json", "generation_config.json", SAFETENSORS_INDEX, "params.json"})
-"""Files that say how large a model is."""
+ADAPTER_CONFIG = "adapter_config.json"
+FACTS = frozenset({"config.json", "generation_config.json", SAFETENSORS_INDEX, "params.json", ADAPTER_CONFIG})
+"""Files that say how large a model or an adapter is."""
+_FACT_LIMIT_BYTES = 8 << 20
+"""Of each of them whose size is not told."""
 _FACTS_LIMIT_BYTES = 32 << 20
 """Of all of them: the largest index there is has a quarter of it. Who reads them has little room and shares it."""
 
@@ -78,8 +81,8 @@ def facts(files: Iterable[RemoteFile], what: str) -> tuple[RemoteFile, ...]:
     if size > _FACTS_LIMIT_BYTES:
         names = ", ".join(file.path for file in found)
         raise Unusable(f"{what}: {names} have {size} bytes, and files that tell a model's size never have so many")
-    limit = _FACTS_LIMIT_BYTES // len(FACTS)
-    return tuple(file if file.size_bytes is not None else replace(file, limit_bytes=limit) for file in found)
+    untold = (file if file.size_bytes is not None else replace(file, limit_bytes=_FACT_LIMIT_BYTES) for file in found)
+    return tuple(untold)
 
 
 def _weights(files: Sequence[RemoteFile], what: str) -> list[RemoteFile]:

@@ -1,12 +1,12 @@
 """Models of a plain web server: one file, or a folder as Hugging Face lays it out."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from pagefleet_fetch.errors import Missing, Unusable
-from pagefleet_fetch.listing import SAFETENSORS_INDEX, Listing, RemoteFile
+from pagefleet_fetch.listing import ADAPTER_CONFIG, SAFETENSORS_INDEX, Listing, RemoteFile
 from pagefleet_fetch.sources import Stream
 from pagefleet_fetch.web import Web
 
@@ -24,11 +24,13 @@ _NAMES = (
     "chat_template.jinja",
     _WHOLE,
 )
+_ADAPTERS_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _INDEX_LIMIT_BYTES = 64 << 20
 
 
 class Pages:
-    """A web server has no listing: the usual names are asked for, and the weights' index tells the rest.
+    """A web server has no listing: the usual names are asked for, of an adapter where no weights of a model are there,
+    and the weights' index tells the rest.
 
     only: the names that are asked for, and no others. same_origin: what a redirect names elsewhere is Denied.
     """
@@ -56,9 +58,12 @@ class Pages:
         if self._file is not None:
             return Listing((self._remote(self._file),))
         names = (*_NAMES, SAFETENSORS_INDEX) if self._only is None else sorted(self._only)
-        found = [file for name in names if (file := self._if_there(name)) is not None]
-        if not any(file.path == "config.json" for file in found):
-            raise Missing(f"{self._uri} has no config.json: give a .gguf file or a model's folder")
+        found = self._there(names)
+        if self._only is None and not {file.path for file in found} & {_WHOLE, SAFETENSORS_INDEX}:
+            found += self._there((ADAPTER_CONFIG, *_ADAPTERS_WEIGHTS))
+        if not any(file.path in {"config.json", ADAPTER_CONFIG} for file in found):
+            words = f"has no config.json, nor {ADAPTER_CONFIG}: give a .gguf file, or a model's or adapter's folder"
+            raise Missing(f"{self._uri} {words}")
         if self._only is None and any(file.path == SAFETENSORS_INDEX for file in found):
             found += [self._remote(name) for name in self._indexed() if name != _WHOLE]
         return Listing(tuple(found))
@@ -67,6 +72,9 @@ class Pages:
         """The file, if its ETag is the one that was listed; from the start where nothing tells two versions apart."""
         resumable = file.etag is not None and file.size_bytes is not None
         return self._web.read(self._address(file.path), offset if resumable else 0, file.etag)
+
+    def _there(self, names: Iterable[str]) -> list[RemoteFile]:
+        return [file for name in names if (file := self._if_there(name)) is not None]
 
     def _if_there(self, name: str) -> RemoteFile | None:
         try:

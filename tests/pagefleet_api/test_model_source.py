@@ -7,6 +7,14 @@ from pydantic import ValidationError
 
 from pagefleet_api.model_source import ModelSource
 
+
+def _with(adapter: str, *, revision: str | None = None, **more: Any) -> dict[str, Any]:
+    """A model in the image with an adapter of that URI."""
+    fields = {"secretRef" if name == "secret" else name: value for name, value in more.items()}
+    version = {} if revision is None else {"revision": revision}
+    return {"uri": "file:///m", **fields, "adapters": [{"name": "sql", "uri": adapter, **version}]}
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"uri": "ftp://host/x"}, "model.uri: give hf://ORG/NAME"),
     ({"uri": "hf://org/name/../x"}, "without .. in the path"),
@@ -28,6 +36,15 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"uri": "hf://org/name", "cache": {"mode": "PVC", "pvc": "a", "limit": 1}},
         "model.cache.limit must be at least 1Mi",
     ),
+    (_with("ftp://host/x"), "give a folder as PEFT writes it by hf://ORG/NAME"),
+    (_with("pkg://name"), "give a folder as PEFT writes it by hf://ORG/NAME"),
+    (_with("oci://r/a:1"), "give a folder as PEFT writes it by hf://ORG/NAME"),
+    (_with("hf://o/a/../b"), "without .. or any of ,= in the path"),
+    (_with("pvc://claim/a,b=/etc"), "without .. or any of ,= in the path"),
+    (_with("https://host/a.gguf"), "give a folder as PEFT writes it by hf://ORG/NAME"),
+    (_with("s3://b/a", revision="v1"), "model.adapters[sql].revision is for hf:// alone"),
+    (_with("pvc://claim/a", secret={"name": "s"}), "model.secretRef is for models that are downloaded"),
+    (_with("file:///a", cache={"mode": "Node"}), "model.cache.mode: Node and PVC are for models"),
 ]
 """Specs of a model and the words that refuse them."""
 

@@ -30,6 +30,15 @@ def test_one_weights_file_needs_no_index(tmp_path: Path) -> None:
     assert contents(tmp_path / "name") == whole
 
 
+def test_an_adapters_folder_has_no_config_of_a_model(tmp_path: Path) -> None:
+    adapter = {"adapter_config.json": b"{}", "adapter_model.safetensors": safetensors(10)}
+    with serving(Served({f"sql/{name}": content for name, content in adapter.items()})) as served:
+        fetch(Request(uri=f"{served.address}/sql/", into=tmp_path / "sql", patience=QUICK))
+        fetch(Request(uri=f"{served.address}/sql/", into=tmp_path / "facts", only_facts=True, patience=QUICK))
+    assert contents(tmp_path / "sql") == adapter
+    assert contents(tmp_path / "facts").keys() == {"adapter_config.json"}
+
+
 def test_what_tells_the_size_alone_is_asked_for_where_no_more_is_wanted(tmp_path: Path) -> None:
     with serving(Served(dict(REPOSITORY))) as served:
         fetch(Request(uri=f"{served.address}/", into=tmp_path / "name", only_facts=True, patience=QUICK))

@@ -1,5 +1,6 @@
 """Which folders of which claims a pod of ours reads, as its spec has it. Pure."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,8 +8,13 @@ from pagefleet_operator.facts.expansion import plain
 
 MODELS = "/models"
 """Where models are mounted, read-only for the engine."""
+ADAPTERS = "/adapters"
+"""Where adapters are mounted: in folders of it, so that none is inside another one's mount."""
 FILE = "file://"
 """Before that path, where our own engine is told its model."""
+
+_PATH = re.compile(rf"(?:^|[=,]|^{FILE})(?:{MODELS}|{ADAPTERS}/[^/,]+)/([^/,]+)")
+"""A path in an argument: alone, as a URI, or in a list of `NAME=PATH`."""
 
 Claims = Mapping[str, frozenset[str]]
 """Of each claim that a pod mounts the folders at its top that the engine reads."""
@@ -23,8 +29,7 @@ def claims_of(spec: Mapping[str, Any]) -> Claims:
 
 def _folders(spec: Mapping[str, Any]) -> set[str]:
     words = [plain(str(word)) for container in spec.get("containers") or () for word in _words(container)]
-    paths = [word.removeprefix(FILE) for word in words if word.removeprefix(FILE).startswith(f"{MODELS}/")]
-    return {path.removeprefix(f"{MODELS}/").partition("/")[0] for path in paths}
+    return {folder for word in words for folder in _PATH.findall(word)}
 
 
 def _words(container: Mapping[str, Any]) -> list[Any]:

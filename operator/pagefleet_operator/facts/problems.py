@@ -11,6 +11,7 @@ from typing import Any
 from pagefleet_api import labels
 from pagefleet_api.reasons import Reason
 from pagefleet_api.wording import counted
+from pagefleet_operator.facts.preparing import COPY_CONTAINERS, NOT_COPIED, failing, fetched_by
 
 _IMAGE_REASONS = frozenset(
     {
@@ -36,12 +37,6 @@ _SEE_ABOVE = re.compile(r"(?i)see .*\babove\b")
 _ERROR = re.compile(r"\b\w*(Error|Exception): ")
 _SAYING = ("reason", "error", "text", "event")
 """Fields of a log line in JSON, the most telling first."""
-_NOT_COPIED = "the model cannot be copied out of the image of model.uri"
-_MODEL_CONTAINERS = {
-    labels.FETCH_CONTAINER: "the model cannot be downloaded",
-    labels.COPIER_CONTAINER: _NOT_COPIED,
-    labels.COPY_CONTAINER: _NOT_COPIED,
-}
 _TRACED = "its container ended without a word; build it without the environment variable LD_TRACE_LOADED_OBJECTS"
 _SIGNALLED = 128
 _LONGEST_WORDS = 500
@@ -131,8 +126,8 @@ def _container_problem(spec: Body, container: Body) -> PodProblem | None:
     ended = None if running_again else state.get("terminated") or last.get("terminated")
     if ended and (ended.get("exitCode") or reason == "CrashLoopBackOff" or ended.get("reason") == "OOMKilled"):
         crash = _crash(ended, int(container.get("restartCount") or 0), _memory_limit(spec, container))
-        failing = _MODEL_CONTAINERS.get(container.get("name", ""))
-        return crash if failing is None else _of_model(crash, failing)
+        what = failing(str(container.get("name", "")))
+        return crash if what is None else _of_model(crash, what)
     if reason and names_missing_key(message):
         return PodProblem(Reason.CONFIG_MISSING, message)
     if reason and reason not in _NORMAL_WAITS:
@@ -167,10 +162,10 @@ def _crash(ended: Body, restarts: int, memory_limit: str | None) -> PodProblem:
     return PodProblem(Reason.CRASH_LOOP, tail, moment)
 
 
-def _of_model(crash: PodProblem, failing: str) -> PodProblem:
+def _of_model(crash: PodProblem, what: str) -> PodProblem:
     """The engine did not crash: it has not begun, as its model could not be brought there."""
     failed = crash.reason is Reason.CRASH_LOOP
-    words = f"{failing}: {crash.message}"
+    words = f"{what}: {crash.message}"
     return PodProblem(Reason.MODEL_FETCH_FAILED, words, crash.since) if failed else crash
 
 
@@ -184,7 +179,7 @@ def _silent_copy(status: Body) -> PodProblem | None:
     silent = [ended for ended in copies if ended and not ended.get("exitCode") and not ended.get("message")]
     if not silent:
         return None
-    words = f"{_NOT_COPIED}: {_TRACED}"
+    words = f"{NOT_COPIED}: {_TRACED}"
     return PodProblem(Reason.MODEL_FETCH_FAILED, words, parse_time(silent[0].get("finishedAt")))
 
 
@@ -278,10 +273,10 @@ def _pod_wide(spec: Body, status: Body, container: Body) -> PodProblem:
         return PodProblem(Reason.STARTING, "waits for the scheduler")
     if "running" not in (container.get("state") or {}):
         preparing = [one["name"] for one in status.get("initContainerStatuses") or () if _works(one)]
-        if labels.FETCH_CONTAINER in preparing:
-            where = f"the log of the container {labels.FETCH_CONTAINER} tells how far"
-            return PodProblem(Reason.STARTING, f"the model is being downloaded: {where}")
-        if {labels.COPIER_CONTAINER, labels.COPY_CONTAINER} & set(preparing):
+        for name in filter(fetched_by, preparing):
+            where = f"the log of the container {name} tells how far"
+            return PodProblem(Reason.STARTING, f"{fetched_by(name)} is being downloaded: {where}")
+        if COPY_CONTAINERS & set(preparing):
             return PodProblem(Reason.STARTING, "the model is being copied out of its image")
         if preparing:
             return PodProblem(Reason.STARTING, f"the init container {preparing[0]} runs")

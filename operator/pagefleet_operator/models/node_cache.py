@@ -16,7 +16,7 @@ from pagefleet_operator.facts.evidence import essentials
 from pagefleet_operator.facts.observed import Body
 from pagefleet_operator.kinds import CLAIM, DAEMON_SET, NODE, POD, SECRET, VOLUME
 from pagefleet_operator.models.downloads import Downloads
-from pagefleet_operator.models.node_demand import NodeDemand, Use, Version, on_nodes
+from pagefleet_operator.models.node_demand import NodeDemand, Use, Version, parts_on_nodes
 from pagefleet_operator.plan.node_cache import (
     Delete,
     Mark,
@@ -29,7 +29,7 @@ from pagefleet_operator.plan.node_cache import (
     unsettled,
 )
 from pagefleet_operator.plan.nodes_seen import Bodies, NodesSeen, Pods
-from pagefleet_operator.plan.prefetch import Prefetch, Stage
+from pagefleet_operator.plan.prefetch import Prefetch, Stage, together
 from pagefleet_operator.settings import Settings
 from pagefleet_operator.status.crash import crash_words
 from pagefleet_operator.supplies import Lack, Stays, Supply, of_prefetch, refused
@@ -56,9 +56,9 @@ _NO_RIGHTS = (
     "model.cache.mode: Node needs rights over nodes and volumes, which the chart gives with nodeCache.enabled: true; "
     "give them, or use model.cache.mode: PVC or None: "
 )
+_SOON = Prefetch(Stage.FETCHING, "the operator sees to it within seconds")
 _BROKEN = "an error of the operator, not of the service, keeps it from looking after the model"
 _TRACE = "it tries again; its log has the trace under node_model_broken"
-
 
 _Problems = dict[str | None, str]
 """What was refused, by the namespace that it is about; None: everybody's."""
@@ -103,19 +103,18 @@ class NodeCache:
 
     def plan(self, service: InferenceService, live: Body | None, *, held_back: bool) -> Supply:
         """How far the service's model is, as of the latest turn."""
-        key = ServiceKey(service.namespace, service.name)
-        self._demand.hold_back(key, held_back)
-        if not on_nodes(service):
+        self._demand.hold_back(ServiceKey(service.namespace, service.name), held_back)
+        if not (parts := parts_on_nodes(service)):
             return Supply()
         if (lack := self._refusal(service)) is not None:
             return Supply(lack)
-        found = None if self._known is None else self._known.progress.get(Use.of(service))
-        found = found or Prefetch(Stage.FETCHING, "the operator sees to it within seconds")
-        return of_prefetch(found, stays=Stays.PLACE)
+        known, called = {} if self._known is None else self._known.progress, service.spec.model.called
+        found = {called(part.spec.model): known.get(Use.of(part), _SOON) for part in parts}
+        return of_prefetch(together(found), stays=Stays.PLACE)
 
     async def known(self, service: InferenceService) -> None:
         """Return once it is known how far the service's model is. Raises ApiError."""
-        if self._known is None and self._store is not None and on_nodes(service):
+        if self._known is None and self._store is not None and parts_on_nodes(service):
             async with self._turning:
                 if self._known is None:
                     self._keep(await self._turn(self._store))
@@ -203,7 +202,8 @@ class NodeCache:
         return known.busy or (not known.empty and time.monotonic() - known.at_s >= _CALM_LOOK_S)
 
     def _wanting(self) -> list[InferenceService]:
-        return [service for service in self._demand.services() if self._refusal(service) is None]
+        wanting = (service for service in self._demand.services() if self._refusal(service) is None)
+        return [part for service in wanting for part in parts_on_nodes(service)]
 
     def _wanted(self) -> dict[str, list[InferenceService]]:
         """The services that want each model, by the model's name."""

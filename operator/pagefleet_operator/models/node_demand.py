@@ -119,3 +119,8 @@ class NodeDemand:
 def on_nodes(service: InferenceService) -> bool:
     """Whether a service wants its model on nodes."""
     return service.spec.model.cache.mode is CacheMode.NODE
+
+
+def parts_on_nodes(service: InferenceService) -> list[InferenceService]:
+    """Of the service's parts those that it wants on nodes."""
+    return [part for part in service.parts if on_nodes(part)]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pagefleet_api.model_source import CacheMode
+from pagefleet_api.model_source import CacheMode, ModelCache
 from pagefleet_api.service import InferenceService, InvalidService
 from pagefleet_operator import render
 from pagefleet_operator.apiserver.cache import ServiceKey, WatchCache
@@ -12,7 +12,7 @@ from pagefleet_operator.facts.mounts import Claims, claims_of
 from pagefleet_operator.facts.observed import Body
 from pagefleet_operator.kinds import JOB
 from pagefleet_operator.models.downloads import Downloads
-from pagefleet_operator.plan.prefetch import Prefetch, Stage, owner_uids, plan_prefetch, superfluous
+from pagefleet_operator.plan.prefetch import Prefetch, Stage, owner_uids, plan_prefetch, superfluous, together
 from pagefleet_operator.supplies import Create, Delete, Lack, Own, Supply, Write, of_prefetch, untried
 
 
@@ -25,16 +25,20 @@ class Prefetching:
     def plan(self, service: InferenceService, live: Body | None, *, held_back: bool) -> Supply:
         """What the service's pods wait for, if they wait."""
         jobs = self._cache.jobs(service.namespace)
-        if not jobs and not _cached(service):
+        parts = _cached_parts(service)
+        if not jobs and not parts:
             return Supply(_undecided(service, live))
         others = self._sharing(service)
         seen = {body["metadata"]["uid"] for body in self._cache.services_of(service.namespace)}
         needed = {render.job_name(user) for user in others}
         cleared = tuple(Delete(JOB, job) for job in superfluous(service.uid, needed, jobs, seen))
-        if held_back or not _cached(service):
+        if held_back or not parts:
             return Supply(_undecided(service, live), writes=cleared)
-        prefetch = self._prefetch(service, others, jobs, seen)
-        return of_prefetch(prefetch, (*cleared, *_writes(prefetch)))
+        called = service.spec.model.called
+        found = {called(part.spec.model): self._prefetch(part, others, jobs, seen) for part in parts}
+        prefetch = together(found)
+        supply = of_prefetch(prefetch, (*cleared, *(write for each in found.values() for write in _writes(each))))
+        return supply if supply.lack is not None else replace(supply, lack=_undecided(service, live))
 
     def _prefetch(
         self, service: InferenceService, others: Sequence[InferenceService], jobs: Sequence[Body], seen: set[str]
@@ -74,11 +78,12 @@ class Prefetching:
         return None
 
     def _sharing(self, service: InferenceService) -> list[InferenceService]:
-        """Every service of the namespace that caches its model on a claim, this one among them."""
+        """Every service of the namespace that caches its model on a claim, this one among them: once for the model and
+        for each adapter.
+        """
         found = {user.name: user for body in self._bodies(service.namespace) if (user := _parsed(body)) is not None}
-        if _cached(service):
-            found[service.name] = service
-        return list(found.values())
+        found[service.name] = service
+        return [part for user in found.values() for part in _cached_parts(user)]
 
     def _bodies(self, namespace: str) -> Iterator[Body]:
         for body in self._cache.services_of(namespace):
@@ -91,7 +96,7 @@ class Prefetching:
         """
         claim, names = service.spec.model.cache.pvc or "", set[str]()
         bodies = self._cache.services_of(service.namespace)
-        for parsed in (_parsed(body, cached=False) for body in bodies):
+        for parsed in map(_parsed, bodies):
             names |= set() if parsed is None else render.folders_on(parsed.spec.model, claim)
         names |= {name for claims in self._mounted(service.namespace) for name in claims.get(claim, ())}
         seen = {body["metadata"]["uid"] for body in bodies}
@@ -127,19 +132,22 @@ def _is_going(job: Body) -> bool:
     return job["metadata"].get("deletionTimestamp") is not None
 
 
-def _cached(service: InferenceService) -> bool:
-    """By a Job."""
-    return service.spec.model.cache.mode is CacheMode.PVC and service.spec.model.cache.prefetch
+def _cached_parts(service: InferenceService) -> list[InferenceService]:
+    """Of the service's parts those that a Job brings onto a claim."""
+    return [part for part in service.parts if _by_job(part.spec.model.cache)]
+
+
+def _by_job(cache: ModelCache) -> bool:
+    return cache.mode is CacheMode.PVC and cache.prefetch
 
 
 def _model(body: Body) -> dict[str, Any]:
     return (body.get("spec") or {}).get("model") or {}
 
 
-def _parsed(body: Body, *, cached: bool = True) -> InferenceService | None:
-    """A service that can be read, and that caches its model if `cached`."""
+def _parsed(body: Body) -> InferenceService | None:
+    """A service that can be read."""
     try:
-        service = InferenceService.parse(body)
+        return InferenceService.parse(body)
     except InvalidService:
         return None
-    return service if _cached(service) or not cached else None

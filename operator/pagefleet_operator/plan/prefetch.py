@@ -43,6 +43,16 @@ class Prefetch:
     remove: tuple[Body, ...] = ()
 
 
+def together(found: Mapping[str, Prefetch]) -> Prefetch:
+    """How far several are that pods need, by what each is called: as far as the last of them, in its words."""
+    if len(found) == 1:
+        return next(iter(found.values()))
+    stages = {prefetch.stage for prefetch in found.values()}
+    stage = next(stage for stage in (Stage.FAILING, Stage.FETCHING, Stage.CACHED) if stage in stages)
+    told = (f"{name}: {prefetch.message}" for name, prefetch in found.items() if prefetch.stage is stage)
+    return Prefetch(stage, "; ".join(told))
+
+
 def plan_prefetch(
     wanted: Body,
     digests: Collection[str],

@@ -21,6 +21,7 @@ def fetch_container(
     folder: str,
     resources: Part,
     flags: Sequence[str] = (),
+    name: str = labels.FETCH_CONTAINER,
 ) -> Part:
     """Credentials reach it through its environment alone, and nothing else of the pod.
 
@@ -29,7 +30,7 @@ def fetch_container(
     revision = [] if model.revision is None else ["--revision", model.revision]
     secret = [] if model.secret_ref is None else [{"secretRef": {"name": model.secret_ref.name}}]
     return {
-        "name": labels.FETCH_CONTAINER,
+        "name": name,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-m", "pagefleet_fetch"],

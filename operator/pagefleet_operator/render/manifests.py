@@ -192,8 +192,9 @@ def _model_notes(service: InferenceService, choices: Choices) -> dict[str, str]:
     """How pods come to their model, where that was decided here."""
     model = service.spec.model
     copied = model.in_image and not choices.mounts_model
+    fetched = any(source.fetched_by_pods for source in model.sources)
     return {
-        **({FETCH_IMAGE: choices.fetch_image} if model.fetched_by_pods or copied else {}),
+        **({FETCH_IMAGE: choices.fetch_image} if fetched or copied else {}),
         **({MODEL_IMAGE: _COPIED if copied else _MOUNTED} if model.in_image else {}),
     }
 

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pagefleet_api.model_source import CacheMode, ModelSource
 from pagefleet_api.service import Spec
@@ -17,9 +17,19 @@ _VOLUME = "models"
 _SECRET_DIGEST = 10
 
 
+class AdapterPath(NamedTuple):
+    """An adapter by its name, and its folder as a container sees it."""
+
+    name: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.path}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPlace:
-    """A model as a container sees it.
+    """A model as a container sees it, with its adapters.
 
     uri: as our own engine takes it. path: its folder or file; None where it is none (in a Python package).
     volumes, mounts, env, init_containers: what the pod needs for it to be there.
@@ -31,6 +41,7 @@ class ModelPlace:
     mounts: tuple[Part, ...] = ()
     env: tuple[Part, ...] = ()
     init_containers: tuple[Part, ...] = ()
+    adapters: tuple[AdapterPath, ...] = ()
 
 
 def model_place(spec: Spec, fetch_image: str, *, mounts_image: bool = False) -> ModelPlace:
@@ -46,7 +57,7 @@ def model_place(spec: Spec, fetch_image: str, *, mounts_image: bool = False) -> 
         return ModelPlace(uri=model.uri, path=rest)
     if scheme == "pvc":
         claim, _, folder = rest.strip("/").partition("/")
-        return _mounted(_claim(claim), folder)
+        return _mounted(claim_volume(claim), folder)
     if scheme == "oci":
         image, _, folder = rest.partition("#")
         if mounts_image:
@@ -56,17 +67,22 @@ def model_place(spec: Spec, fetch_image: str, *, mounts_image: bool = False) -> 
         return _fetched(spec, fetch_image)
     if model.cache.mode is CacheMode.NODE:
         return _of_node(model)
-    return _mounted(_claim(model.cache.pvc or ""), _within(model))
+    return _mounted(claim_volume(model.cache.pvc or ""), _within(model))
 
 
 def warnings(model: ModelSource) -> tuple[str, ...]:
-    """What a user should know of the model that they asked for."""
-    if model.location.scheme != "hf" or model.revision is not None:
-        return ()
-    when = "whenever a pod starts" if model.cache.mode is CacheMode.NONE else "at the first download"
-    return (
-        f"spec.model.revision is absent, so the weights are those of the hub's default branch {when}; give a commit",
+    """What a user should know of the model and the adapters that they asked for."""
+    names = ("model", *(f"model.adapters[{adapter.name}]" for adapter in model.adapters))
+    return tuple(
+        f"spec.{name}.revision is absent, so the weights are those of the hub's default branch {_when(source)}; "
+        "give a commit"
+        for name, source in zip(names, model.sources, strict=True)
+        if source.location.scheme == "hf" and source.revision is None
     )
+
+
+def _when(source: ModelSource) -> str:
+    return "whenever a pod starts" if source.cache.mode is CacheMode.NONE else "at the first download"
 
 
 def has_image_volume(workload: Mapping[str, Any]) -> bool:
@@ -88,7 +104,11 @@ def template_of(workload: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def folders_on(model: ModelSource, claim: str) -> set[str]:
-    """Folders at the top of a claim that a service with this model reads."""
+    """Folders at the top of a claim that a service with this model reads, for its adapters too."""
+    return {folder for source in model.sources for folder in _folders_of(source, claim)}
+
+
+def _folders_of(model: ModelSource, claim: str) -> set[str]:
     scheme, rest = model.location
     name, _, folder = rest.partition("/")
     if scheme == "pvc":
@@ -105,7 +125,7 @@ def _fetched(spec: Spec, image: str) -> ModelPlace:
         spec.model,
         mounts=({"name": _VOLUME, "mountPath": MODELS}, {"name": "tmp", "mountPath": "/tmp"}),
         folder=f"{MODELS}/{spec.model.key}",
-        resources=_resources(spec),
+        resources=resources_of(spec),
     )
     return replace(place, init_containers=(container,))
 
@@ -113,11 +133,11 @@ def _fetched(spec: Spec, image: str) -> ModelPlace:
 def _copied(spec: Spec, copier: str, image: str, folder: str) -> ModelPlace:
     """Each pod has a copy in its own storage, where the volume would have it; `copier` is an image of ours."""
     place = _mounted({"emptyDir": {}}, folder)
-    containers = copy_containers(copier, image, folder, volume=_VOLUME, resources=_resources(spec))
+    containers = copy_containers(copier, image, folder, volume=_VOLUME, resources=resources_of(spec))
     return replace(place, volumes=(*place.volumes, *copy_volumes()), init_containers=containers)
 
 
-def _resources(spec: Spec) -> Part:
+def resources_of(spec: Spec) -> Part:
     """As the engine's, less the GPUs: a quota may ask them of every container."""
     resources = {"requests": dict(spec.resources.requests), "limits": dict(spec.resources.limits)}
     return {name: values for name, values in resources.items() if values}
@@ -140,7 +160,7 @@ def _of_node(model: ModelSource) -> ModelPlace:
     return ModelPlace(
         uri=f"{FILE}{path}",
         path=path,
-        volumes=({"name": _VOLUME, **_claim(claim_name(model))},),
+        volumes=({"name": _VOLUME, **claim_volume(claim_name(model))},),
         mounts=({"name": _VOLUME, "mountPath": folder, "readOnly": True},),
     )
 
@@ -151,7 +171,8 @@ def claim_name(model: ModelSource) -> str:
     return f"model-{model.key}" if secret is None else f"model-{model.key}-{secret[:_SECRET_DIGEST]}"
 
 
-def _claim(name: str) -> Part:
+def claim_volume(name: str) -> Part:
+    """The source of a volume that is read alone."""
     return {"persistentVolumeClaim": {"claimName": name, "readOnly": True}}
 
 

@@ -10,6 +10,7 @@ from pagefleet_api import labels
 from pagefleet_api.gpus import Device
 from pagefleet_api.service import InferenceService, Spec
 from pagefleet_operator.render import chat_template, disk_cache, gpus
+from pagefleet_operator.render.adapters import with_adapters
 from pagefleet_operator.render.model import ModelPlace, model_place
 from pagefleet_operator.render.model import warnings as model_warnings
 from pagefleet_operator.render.overlay import merged
@@ -39,7 +40,7 @@ class PodImages(NamedTuple):
 
 def template(service: InferenceService, images: PodImages) -> Part:
     """Template of every pod that serves, with what the user laid over it."""
-    place = model_place(service.spec, images.fetch, mounts_image=images.mounts_model)
+    place = _place(service.spec, images)
     own = _own_template(service, images.engine, place, engine_parts(service, place), labels.common(service.name))
     own["metadata"]["labels"][labels.SERVING] = labels.SERVING_TRUE
     return _whole(service, own)
@@ -47,13 +48,18 @@ def template(service: InferenceService, images: PodImages) -> Part:
 
 def worker_template(service: InferenceService, images: PodImages) -> Part:
     """Template of the other pods of a group, which serve nobody and answer no probe: with the same laid over it."""
-    place = model_place(service.spec, images.fetch, mounts_image=images.mounts_model)
+    place = _place(service.spec, images)
     marks = {labels.NAME: "pagefleet-engine-worker", **labels.worker(service.name)}
     whole = _whole(service, _own_template(service, images.engine, place, worker_parts(service, place), marks))
     engine = next(each for each in whole["spec"]["containers"] if each["name"] == labels.CONTAINER)
     for name in _PROBES:
         engine.pop(name, None)  # the overlay may have a part of one
     return whole
+
+
+def _place(spec: Spec, images: PodImages) -> ModelPlace:
+    model = model_place(spec, images.fetch, mounts_image=images.mounts_model)
+    return with_adapters(spec, model, images.fetch)
 
 
 def _whole(service: InferenceService, own: Part) -> Part:

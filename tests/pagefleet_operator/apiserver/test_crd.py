@@ -233,3 +233,38 @@ def _is_refused(api: Api, body: Json) -> bool:
     except ApiRefusal:
         return True
     return False
+
+
+@pytest.mark.parametrize(
+    ("adapter", "model", "engine", "words"),
+    [
+        ({"name": "NAME"}, {}, {}, "the name of one is the model's own name for clients (model.servedName)"),
+        ({"name": "m"}, {"servedName": "m"}, {}, "the name of one is the model's own name for clients"),
+        ({"name": "a=b"}, {}, {}, "spec.model.adapters[0].name"),
+        ({"rank": 0}, {}, {}, "spec.model.adapters[0].rank"),
+        ({}, {}, {"runtime": "tensorrt-llm"}, "model.adapters is not available with engine.runtime tensorrt-llm: its"),
+        ({}, {}, {"parallelism": {"pipeline": 2}, "device": "cuda"}, "model.cache.mode None is not available with"),
+    ],
+)
+def test_an_adapter_that_cannot_be_served_is_refused(
+    api: Api, namespace: str, adapter: Json, model: Json, engine: Json, words: str
+) -> None:
+    body = service(namespace)
+    given = {"name": "sql", "uri": "hf://org/sql-lora", **adapter}
+    given["name"] = body["metadata"]["name"] if given["name"] == "NAME" else given["name"]
+    body["spec"] |= {"model": {"uri": "file:///m", **model, "adapters": [given]}}
+    body["spec"]["engine"] = {"runtime": "vllm", "image": "v", **engine}
+    with pytest.raises(ApiRefusal) as refusal:
+        api.create("inferenceservices", body)
+    assert refusal.value.status == 422
+    assert words in str(refusal.value)
+
+
+def test_adapters_are_a_list_by_their_names(api: Api, namespace: str) -> None:
+    body = service(namespace)
+    adapters = [{"name": name, "uri": "pvc://trained/a"} for name in ("a", "b", "a")]
+    body["spec"] |= {"model": {"uri": "file:///m", "adapters": adapters}, "engine": {"runtime": "vllm", "image": "v"}}
+    with pytest.raises(ApiRefusal, match="Duplicate value"):
+        api.create("inferenceservices", body)
+    body["spec"]["model"]["adapters"] = [{**each, "name": f"a{place}"} for place, each in enumerate(adapters)]
+    api.create("inferenceservices", body, strict=True)

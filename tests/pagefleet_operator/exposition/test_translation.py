@@ -53,6 +53,17 @@ def names(file: str) -> MetricNames:
     return TRAITS[Runtime(file.partition("-before")[0])].names
 
 
+def test_several_model_names_are_one_load() -> None:
+    """An engine with adapters may count them by their names, and tells which of them run."""
+    text = (ENGINES / "vllm.prom").read_text()
+    more = (
+        'vllm:lora_requests_info{max_lora="2",running_lora_adapters="sql",waiting_lora_adapters=""} 1.7e+09',
+        'vllm:num_requests_running{engine="0",model_name="sql"} 5.0',
+    )
+    told = load(parse("\n".join((text, *more, "")), names("vllm").load_prefixes()), names("vllm"))
+    assert (told.running, told.waiting) == (2 + 5, 6)
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.file)
 def test_an_engines_own_text_is_its_load(case: Case) -> None:
     text = (ENGINES / f"{case.file}.prom").read_text()

@@ -33,14 +33,19 @@ def rendered(example: Path) -> dict[str, str]:
         max_unavailable=0,
         owner=Owner("pagefleet-system", "pagefleet-operator"),
     )
-    return {
-        f"{manifest['kind'].lower()}.yaml": yaml.safe_dump(manifest, sort_keys=False, width=100)
-        for manifest in (*_of_its_model(service), *render.manifests(service, choices))
-    }
+    written: dict[str, str] = {}
+    for manifest in (
+        *(each for part in service.parts for each in _of_its_model(part)),
+        *render.manifests(service, choices),
+    ):
+        kind = manifest["kind"].lower()
+        name = f"{kind}.yaml" if f"{kind}.yaml" not in written else f"{kind}-{manifest['metadata']['name']}.yaml"
+        written[name] = yaml.safe_dump(manifest, sort_keys=False, width=100)
+    return written
 
 
 def _of_its_model(service: InferenceService) -> list[render.Manifest]:
-    """What brings the model there, where pods do not."""
+    """What brings the model, or an adapter, there, where pods do not."""
     match None if service.spec.model.fetched_by_pods else service.spec.model.cache.mode:
         case CacheMode.PVC:
             return [render.fetch_job(service, [service], FETCH_IMAGE, ())]

@@ -231,6 +231,16 @@ def download(state: dict[str, Any], name: str = "fetch-model") -> dict[str, Any]
             "the model cannot be downloaded: exit code 1, 0 restarts: model not found",
         ),
         (
+            download(CRASH, "fetch-adapter-1"),
+            Reason.MODEL_FETCH_FAILED,
+            "an adapter cannot be downloaded: exit code 1, 0 restarts: model not found",
+        ),
+        (
+            download({"running": {}}, "fetch-adapter-1"),
+            Reason.STARTING,
+            "an adapter is being downloaded: the log of the container fetch-adapter-1 tells how far",
+        ),
+        (
             download({"running": {}}),
             Reason.STARTING,
             "the model is being downloaded: the log of the container fetch-model tells how far",

@@ -54,7 +54,8 @@ class Server:
         return written
 
     async def create(self, kind: Kind, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        return {"kind": kind.name, **self._write(f"create {kind.name}", manifest)}
+        meta = {"uid": f"uid create {kind.name} {manifest['metadata']['name']}", **manifest["metadata"]}
+        return {"kind": kind.name, **self._write(f"create {kind.name}", {**manifest, "metadata": meta})}
 
     async def give_owners(self, kind: Kind, live: Mapping[str, Any], owners: Any) -> dict[str, Any]:
         meta = {**live["metadata"], "ownerReferences": list(owners)}

@@ -97,7 +97,14 @@ class Rig:
         self.version = 1
 
     def service(
-        self, name: str = "s", namespace: str = "n", *, going: bool = False, decided: bool = True, **model: Any
+        self,
+        name: str = "s",
+        namespace: str = "n",
+        *,
+        going: bool = False,
+        decided: bool = True,
+        engine: Mapping[str, Any] = ENGINE,
+        **model: Any,
     ) -> None:
         """decided: a pass has said that its pods are to be made."""
         self.version += 1
@@ -106,7 +113,7 @@ class Rig:
         if decided:
             self.nodes._demand.hold_back(ServiceKey(namespace, name), False)
         meta |= {"deletionTimestamp": "2026-01-01T00:00:00Z"} if going else {}
-        spec = {"model": {**MODEL, **model}, "engine": ENGINE}
+        spec = {"model": {**MODEL, **model}, "engine": engine}
         self.cache.put(labels.KIND, {"kind": labels.KIND, "metadata": meta, "spec": spec})
 
     def secret(self, **data: str) -> None:
@@ -468,3 +475,16 @@ def test_every_kind_that_is_looked_at_or_written_has_its_place() -> None:
         "/apis/apps/v1/daemonsets",
     ]
     assert node_label("m") == "model.pagefleet.io/m"
+
+
+async def test_pods_wait_for_the_adapters_on_their_nodes_too() -> None:
+    rig = Rig()
+    adapters, engine = [{"name": "sql", "uri": "hf://org/sql-lora"}], {"runtime": "vllm", "image": "v"}
+    rig.service(engine=engine, adapters=adapters)
+    await rig.turn()
+    names = sorted(name for kind, _, name in rig.server.objects if kind == "DaemonSet")
+    assert len(names) == 2 and names[1].startswith("sql-lora-")
+    assert "adapter sql: " in rig.told(model={"adapters": adapters}, engine=engine)
+    rig.service()
+    written = [call for _ in range(4) for call in await rig.turn()]
+    assert written.count("delete DaemonSet") == 1

@@ -18,14 +18,14 @@ MODEL: dict[str, Any] = {"uri": "s3://bucket/name", "cache": {"mode": "PVC", "pv
 ENGINE = {"device": "cpu", "kvCache": {"size": "64Mi"}}
 
 
-def job(bench: Bench) -> dict[str, Any]:
-    (found,) = bench.cache.jobs("n")
+def job(bench: Bench, begins: str = "") -> dict[str, Any]:
+    (found,) = (live for live in bench.cache.jobs("n") if live["metadata"]["name"].startswith(begins))
     return dict(found)
 
 
-def complete(bench: Bench) -> None:
+def complete(bench: Bench, begins: str = "") -> None:
     bench.server.version += 1
-    live = job(bench)
+    live = job(bench, begins)
     meta = {**live["metadata"], "resourceVersion": str(bench.server.version)}
     status = {"conditions": [{"type": "Complete", "status": "True"}]}
     bench.cache.put("Job", {**live, "metadata": meta, "status": status})
@@ -325,3 +325,31 @@ async def test_how_far_a_download_is_is_written_once_it_said_so() -> None:
     assert (KEY, 0) in bench.again, "what is new brings a pass"
     assert (await bench.passes(3)).count("status") == 1, "what is not new brings no write"
     assert words(bench).endswith("1.0 of 4.0 GiB (25 %)")
+
+
+async def test_pods_wait_for_the_model_and_every_adapter_and_the_last_one_is_told_of() -> None:
+    bench = Bench()
+    adapters = [{"name": "sql", "uri": "s3://bucket/sql"}, {"name": "here", "uri": "pvc://trained/a"}]
+    bench.service(model={**MODEL, "adapters": adapters}, engine={"runtime": "vllm", "image": "v"})
+    calls = await bench.passes()
+    assert calls.count("create Job") == 2, "what is on a claim already needs none"
+    assert deployments(bench)[-1]["replicas"] == 0
+    complete(bench, "fetch-name")
+    await bench.passes()
+    (cached,) = (one for one in told(bench) if one["type"] == "ModelCached")
+    assert (cached["status"], cached["reason"]) == ("False", "Fetching")
+    assert cached["message"].startswith("adapter sql: Job fetch-sql-") and "the model:" not in cached["message"]
+    complete(bench, "fetch-sql")
+    await bench.passes()
+    assert deployments(bench)[-1]["replicas"] == 1
+    assert conditions(bench)["ModelCached"] == ("True", "Cached")
+
+
+async def test_an_adapter_that_goes_takes_its_job_along() -> None:
+    bench = Bench()
+    engine = {"runtime": "vllm", "image": "v"}
+    bench.service(model={**MODEL, "adapters": [{"name": "sql", "uri": "s3://bucket/sql"}]}, engine=engine)
+    await bench.passes()
+    bench.service(900, model=MODEL, engine=engine)
+    assert "delete Job" in await bench.passes()
+    assert job(bench)["metadata"]["name"].startswith("fetch-name")

@@ -24,6 +24,7 @@ def parts(service: InferenceService, model: ModelPlace) -> EngineParts:
             PAGEFLEET_SERVED_NAME=service.served_name,
             PAGEFLEET_PORT=str(custom.port),
             PAGEFLEET_DRAIN_TIMEOUT=str(service.spec.drain.timeout_seconds),
+            **({"PAGEFLEET_ADAPTERS": ",".join(map(str, model.adapters))} if model.adapters else {}),
         ),
         probes=foreign_probes(custom.health_path),
         leaving=leaving(service.spec.drain, serves_through_lag=False),

@@ -1,7 +1,7 @@
 """Our own engine: typed flags, a port for the operator alone, and a drain of its own."""
 
 from pagefleet_api import labels, quantity
-from pagefleet_api.launch import Launch
+from pagefleet_api.launch import Adapter, Launch
 from pagefleet_api.service import InferenceService, Spec
 from pagefleet_operator.facts.expansion import literal
 from pagefleet_operator.render import chat_template
@@ -34,6 +34,7 @@ def launch(service: InferenceService, model: ModelPlace) -> Launch:
     return Launch(
         model=model.uri,
         served_model_name=service.served_name,
+        adapters=tuple(Adapter(adapter.name, adapter.path) for adapter in model.adapters),
         device=engine.device.value,
         dtype=engine.dtype,
         port=labels.ENGINE_PORT,

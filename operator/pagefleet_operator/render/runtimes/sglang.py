@@ -4,6 +4,7 @@ from pagefleet_api import labels, quantity
 from pagefleet_api.runtimes import Runtime
 from pagefleet_api.service import InferenceService
 from pagefleet_api.speculative import Speculative
+from pagefleet_operator.facts.expansion import literal
 from pagefleet_operator.render import chat_template, disk_cache
 from pagefleet_operator.render.model import ModelPlace
 from pagefleet_operator.render.runtimes.parts import (
@@ -27,9 +28,20 @@ _KV_DTYPE = {"fp8": "fp8_e4m3"}
 def parts(service: InferenceService, model: ModelPlace) -> EngineParts:
     """What SGLang brings into the pod."""
     place = flags(("--model-path", model.path or model.uri), ("--host", "0.0.0.0"), ("--port", labels.ENGINE_PORT))
-    args = [*place, "--enable-metrics", *_flags(service), *_host(service)]
+    args = [*place, "--enable-metrics", *_flags(service), *_host(service), *_adapters(model)]
     command = ["python3", "-m", "sglang.launch_server"]
     return foreign_parts(service, Runtime.SGLANG, args, command=command, environment=_disk(service))
+
+
+def _adapters(model: ModelPlace) -> list[str]:
+    """All may be in one batch with requests for the model alone, which count as one more.
+
+    Source: sglang/srt/lora/lora_manager.py (0.5.11).
+    """
+    if not model.adapters:
+        return []
+    most = flags(("--max-loras-per-batch", len(model.adapters) + 1))
+    return ["--enable-lora", *most, "--lora-paths", *(literal(str(each)) for each in model.adapters)]
 
 
 def _host(service: InferenceService) -> list[str]:

@@ -39,6 +39,7 @@ def parts(service: InferenceService, model: ModelPlace) -> EngineParts:
         # with nothing else to guess by, as Medusa's heads in the model, it is by n-grams
         ("--speculate", (speculative.tokens or DEFAULT_TOKENS) if speculative.guesses else None),
     )
-    environment = {"HUGGINGFACE_HUB_CACHE": "/tmp/hub", "USAGE_STATS": "off"}
+    adapters = {"LORA_ADAPTERS": ",".join(map(str, model.adapters))} if model.adapters else {}
+    environment = {"HUGGINGFACE_HUB_CACHE": "/tmp/hub", "USAGE_STATS": "off", **adapters}
     leaves = leaving_when_idle(service, Runtime.TGI)
     return foreign_parts(service, Runtime.TGI, args, environment=environment, leaves=leaves)

@@ -29,6 +29,8 @@ from pagefleet_operator.render.runtimes.parts import (
     tensor,
 )
 
+_RANKS = (16, 32, 64, 128, 256, 320, 512)
+"""What --max-lora-rank takes, from its default on."""
 _ON_CPU = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 """A pod has no cores of its own: threads that are bound to some would share them with another pod's."""
 
@@ -36,7 +38,7 @@ _ON_CPU = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 def parts(service: InferenceService, model: ModelPlace) -> EngineParts:
     """What vLLM brings into the pod."""
     on_cpu = service.spec.engine.device is Device.CPU
-    args = [literal(model.path or model.uri), *_flags(service)]
+    args = [literal(model.path or model.uri), *_flags(service), *_adapters(service, model)]
     environment = {"VLLM_NO_USAGE_STATS": "1", **(_ON_CPU if on_cpu else {})}
     leader = foreign_parts(service, Runtime.VLLM, args, command=["vllm", "serve"], environment=environment)
     return replace(leader, worker_args=[*leader.args, "--headless"])
@@ -68,6 +70,19 @@ def _flags(service: InferenceService) -> list[str]:
         # 0 is its word for "end at once", which leaves streams hanging
         ("--shutdown-timeout", max(service.spec.drain.timeout_seconds, 1)),
     )
+
+
+def _adapters(service: InferenceService, model: ModelPlace) -> list[str]:
+    """All may be in one batch. One whose rank is above the limit ends its start, and its last words say so.
+
+    Source: vllm/config/lora.py (v0.18).
+    """
+    if not model.adapters:
+        return []
+    rank = max(adapter.rank or _RANKS[0] for adapter in service.spec.model.adapters)
+    enough = next(each for each in _RANKS if each >= rank)
+    limits = flags(("--max-loras", len(model.adapters)), ("--max-lora-rank", enough))
+    return ["--enable-lora", *limits, "--lora-modules", *(literal(str(each)) for each in model.adapters)]
 
 
 def _host_gib(service: InferenceService) -> str | None:

@@ -1,0 +1,130 @@
+"""`spec.model.adapters`: LoRA adapters that are served beside their model, each by a name of its own."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from pydantic import AfterValidator, ConfigDict, Field
+
+from pagefleet_api import model_uri
+from pagefleet_api.runtimes import Runtime
+from pagefleet_api.schema import Model, Rule, rules
+
+MOST = 32
+"""Adapters of one service: each takes memory of every pod, and engines keep all of them beside the model."""
+MOST_RANK = 512
+"""The largest that some engine takes."""
+
+_URI = (
+    "give a folder as PEFT writes it by hf://ORG/NAME, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, "
+    "http(s)://HOST/PATH, pvc://CLAIM/PATH or file:///PATH in the engine's image, without .. or any of ,= in the path"
+)
+_SCHEMES_MATCH = f"^(({'|'.join(model_uri.DOWNLOADED)})://|(pvc|file)://[^,=\\\\s]*$)"
+"""Of those that are not downloaded the engine is told the path, in lists where these characters mean something."""
+_SCHEMES = re.compile(_SCHEMES_MATCH.replace("\\\\", "\\"))
+_URI_RULE = Rule(
+    f"self.uri.matches('{model_uri.CEL_PATTERN}') && self.uri.matches('{_SCHEMES_MATCH}') "
+    "&& !self.uri.matches('/\\\\.\\\\.(/|$)') && !self.uri.endsWith('.gguf')",
+    f"model.adapters: uri: {_URI}",
+    f'"model.adapters[%s].uri %s: {_URI}".format([self.name, self.uri])',
+)
+_REVISION = "is for hf:// alone; leave it out, and put the version into the path of other URIs"
+_REVISION_RULE = Rule(
+    "!has(self.revision) || self.uri.startsWith('hf://')",
+    f"model.adapters: revision {_REVISION}",
+    f'"model.adapters[%s].revision {_REVISION}".format([self.name])',
+)
+_TWICE = "give each adapter a name of its own"
+_SERVED = "is the model's own name for clients (model.servedName); give the adapter another one"
+
+NOT_WITH: Mapping[Runtime, str] = {
+    Runtime.PAGEFLEET: "it does not compute them yet; use engine.runtime vllm, sglang or tgi",
+    Runtime.TENSORRT_LLM: "its server takes an adapter by the path that a request gives (lora_request), not by a name; "
+    "use engine.runtime vllm, sglang or tgi",
+}
+"""Engines that serve no adapter by a name: why, and the way out."""
+RUNTIME_RULES = tuple(
+    Rule(
+        "!has(self.model.adapters) || size(self.model.adapters) == 0 || (has(self.engine) && has(self.engine.runtime) "
+        f"? self.engine.runtime : 'pagefleet') != '{runtime}'",
+        f"model.adapters is not available with engine.runtime {runtime}: {why}",
+    )
+    for runtime, why in NOT_WITH.items()
+)
+"""On the whole spec."""
+
+SERVED_RULE = Rule(
+    "!has(self.spec.model.adapters) || !self.spec.model.adapters.exists(each, each.name == "
+    "(has(self.spec.model.servedName) ? self.spec.model.servedName : self.metadata.name))",
+    f"model.adapters: the name of one {_SERVED}",
+)
+"""On the whole object: the name that is served by default is the object's."""
+
+
+def _is_uri(text: str) -> str:
+    try:
+        model_uri.parse(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no adapter's URI: {_URI}") from None
+    if not _SCHEMES.match(text) or text.endswith(".gguf"):
+        raise ValueError(f"{text!r} is no adapter's URI: {_URI}")
+    return text
+
+
+class Adapter(Model):
+    """A LoRA adapter of the model."""
+
+    model_config = ConfigDict(json_schema_extra=rules(_URI_RULE, _REVISION_RULE))
+    name: str = Field(
+        min_length=1,
+        max_length=63,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        description="What clients give as the model's name to have it; another one than model.servedName.",
+    )
+    uri: Annotated[str, AfterValidator(_is_uri)] = Field(
+        min_length=1,
+        max_length=2048,
+        description="A folder as PEFT writes it: hf://ORG/NAME, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, "
+        "az://CONTAINER/PREFIX, http(s)://HOST/PATH, pvc://CLAIM/PATH, file:///PATH in the engine's image. It is "
+        "downloaded as the model is: with model.secretRef, into model.cache.",
+    )
+    revision: str | None = Field(
+        None,
+        min_length=1,
+        max_length=128,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$",
+        description="Commit, tag or branch on the hub; a commit keeps every pod on the same adapter. hf:// only.",
+    )
+    rank: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_RANK,
+        description="r of its adapter_config.json: vLLM sets memory aside for it, and for 16 where it is absent.",
+    )
+
+    @property
+    def downloaded(self) -> bool:
+        """Its files come over the network before the engine starts."""
+        return model_uri.parse(self.uri).scheme in model_uri.DOWNLOADED
+
+
+def refusal(adapters: Sequence[Adapter]) -> str | None:
+    """What is wrong with these together; None when nothing is."""
+    for adapter in adapters:
+        if adapter.revision is not None and not adapter.uri.startswith("hf://"):
+            return f"model.adapters[{adapter.name}].revision {_REVISION}"
+    names = [adapter.name for adapter in adapters]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    return None if twice is None else f"model.adapters has two of the name {twice}; {_TWICE}"
+
+
+def runtime_refusal(adapters: Sequence[Adapter], runtime: Runtime) -> str | None:
+    """Why that engine cannot serve them; None when it can."""
+    why = NOT_WITH.get(runtime) if adapters else None
+    return None if why is None else f"model.adapters is not available with engine.runtime {runtime}: {why}"
+
+
+def served_refusal(adapters: Sequence[Adapter], served_name: str) -> str | None:
+    """Whether one of them has the model's own name, in words; None when none has."""
+    taken = any(adapter.name == served_name for adapter in adapters)
+    return f"spec.model.adapters: {served_name} {_SERVED}" if taken else None
