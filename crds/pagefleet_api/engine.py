@@ -4,11 +4,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
-from pagefleet_api import runtime_rules, speculative
+from pagefleet_api import runtime_rules, scheduling, speculative
 from pagefleet_api.custom_engine import Argument, CustomEngine
 from pagefleet_api.disk_cache import NEEDS_HOST, DiskSize
 from pagefleet_api.gpus import Device, Parallelism
 from pagefleet_api.runtimes import Runtime
+from pagefleet_api.scheduling import Scheduling
 from pagefleet_api.schema import Model, Name, ObjectName, SecretName, Text, Within, rules
 from pagefleet_api.speculative import Speculative
 
@@ -92,6 +93,7 @@ class Engine(Model):
             ),
             *runtime_rules.cel(),
             *speculative.RULES,
+            *scheduling.RULES,
         )
     )
     runtime: Runtime = Field(
@@ -136,6 +138,7 @@ class Engine(Model):
     )
     kv_cache: KvCache = Field(default_factory=KvCache)
     parallelism: Parallelism = Field(default_factory=Parallelism)
+    scheduling: Scheduling = Field(default_factory=Scheduling)
     speculative: Speculative = Field(default_factory=Speculative)
     chat_template: ChatTemplate | None = None
     api_keys_secret_ref: SecretName | None = Field(
@@ -152,6 +155,7 @@ class Engine(Model):
         problems = list(runtime_rules.refusals(given))
         stages, block_size = self.parallelism.pipeline, self.kv_cache.block_size
         problems += speculative.refusals(self.speculative, self.runtime, pipeline=stages, block_size=block_size)
+        problems += scheduling.refusals(self.scheduling.policy, self.runtime)
         if self.device is Device.CPU and self.kv_cache.host_offload is not None:
             problems.append(_NO_HOST)
         if problems:

@@ -23,6 +23,7 @@ class Knob(StrEnum):
     SPECULATIVE = "speculative.method"
     LOOKUP_MAX = "speculative.lookupMax"
     LOOKUP_MIN = "speculative.lookupMin"
+    SCHEDULING = "scheduling.policy"
     CHAT_TEMPLATE = "chatTemplate"
     API_KEYS = "apiKeysSecretRef"
 
@@ -43,6 +44,7 @@ INSTEAD: Mapping[Knob, str] = {
     Knob.SPECULATIVE: "leave it out, or use engine.runtime vllm, sglang, tgi or tensorrt-llm",
     Knob.LOOKUP_MAX: "leave it out: the engine decides how much it looks for",
     Knob.LOOKUP_MIN: "leave it out: the engine decides how much it looks for",
+    Knob.SCHEDULING: "leave it out, or use engine.runtime pagefleet, vllm or sglang",
     Knob.CHAT_TEMPLATE: "put the template into the model's folder",
     Knob.API_KEYS: "let the engine be reached through something that checks keys",
 }
@@ -64,6 +66,7 @@ EXAMPLES: Mapping[Knob, Any] = {
     Knob.SPECULATIVE: "ngram",
     Knob.LOOKUP_MAX: 4,
     Knob.LOOKUP_MIN: 2,
+    Knob.SCHEDULING: "priority",
     Knob.CHAT_TEMPLATE: {"configMapKeyRef": {"name": "c", "key": "k"}},
     Knob.API_KEYS: {"name": "keys"},
 }

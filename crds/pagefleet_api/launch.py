@@ -11,6 +11,7 @@ from pagefleet_api import labels, quantity
 DEVICES = ("auto", "cpu", "cuda", "paced")
 DTYPES = ("auto", "float32", "bfloat16")
 LOAD_FORMATS = ("auto", "dummy")
+SCHEDULING_POLICIES = ("fcfs", "priority", "sjf", "fair")
 _KEY_MARGIN = " \t\r\n\v\f"
 """Cut from both ends of a key: HTTP cuts it from a header, and files that become Secrets end in a line break."""
 
@@ -117,6 +118,12 @@ class Launch:
         "each step; 0 sets none; default: 50 on a GPU, none on a CPU",
         None,
         type=_not_negative,
+    )
+    scheduling_policy: str = _flag(
+        "who of those that wait is next: fcfs by arrival, priority by the request's own (the smallest first), sjf by "
+        "the least work, fair by what its tenant has been served",
+        "fcfs",
+        choices=SCHEDULING_POLICIES,
     )
     num_kv_blocks: int | None = _flag(
         "KV cache size in blocks of 16 tokens; before --kv-cache-bytes", None, type=_positive

@@ -6,11 +6,16 @@ from typing import Any
 
 from pagefleet_api.knobs import INSTEAD, Knob
 from pagefleet_api.runtimes import OWNED_FLAGS, TRAITS, UNTOLD, Runtime, Traits
+from pagefleet_api.scheduling import DEFAULT as DEFAULT_POLICY
 from pagefleet_api.schema import Rule
 
 NO_METHOD = "none"
 """What every engine takes where a method is asked: it is as if the field were left out."""
-_METHODS = (Knob.QUANTIZATION, Knob.SPECULATIVE)
+_AS_LEFT_OUT = {
+    Knob.QUANTIZATION: NO_METHOD,
+    Knob.SPECULATIVE: NO_METHOD,
+    Knob.SCHEDULING: DEFAULT_POLICY,
+}
 PARTS_WITHOUT_VALUE = (Knob.CHAT_TEMPLATE, Knob.API_KEYS)
 """Fields that are objects: their value is no word for a message."""
 
@@ -74,8 +79,7 @@ def refusals(engine: Mapping[str, Any]) -> Iterator[str]:
     traits = TRAITS[runtime]
     for knob in Knob:
         value = _value(engine, knob)
-        nothing = value is None or (knob in _METHODS and value == NO_METHOD)
-        if not nothing and knob not in traits.knobs:
+        if value not in (None, _AS_LEFT_OUT.get(knob)) and knob not in traits.knobs:
             yield _knob_words(knob, value, runtime)
     dtype = engine.get("dtype")
     if dtype is not None and Knob.DTYPE in traits.knobs and dtype not in traits.dtypes:
@@ -137,7 +141,7 @@ def _knob_words(knob: Knob, value: object, runtime: Runtime) -> str:
 def _knob_rule(knob: Knob) -> Rule:
     lacking = _without(knob)
     shown, values = ("", _RUNTIME) if knob in PARTS_WITHOUT_VALUE else (" %s", f"self.{knob}, {_RUNTIME}")
-    nothing = f" || self.{knob} == '{NO_METHOD}'" if knob in _METHODS else ""
+    nothing = f" || self.{knob} == '{_AS_LEFT_OUT[knob]}'" if knob in _AS_LEFT_OUT else ""
     return Rule(
         f"!{_has(knob)}{nothing} || !({_RUNTIME} in [{_quoted(lacking)}])",
         f"engine.{knob} is not available with engine.runtime {_or(lacking)}; {INSTEAD[knob]}",

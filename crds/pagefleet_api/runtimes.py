@@ -24,7 +24,10 @@ class Runtime(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Series of one name that have these labels; their number is their value, or is in the label `told_in`."""
+    """Series of one name that have these labels; their number is their value, or is in the label `told_in`.
+
+    A label without a value is one that may not be there.
+    """
 
     name: str
     labels: Mapping[str, str] | None = None
@@ -123,9 +126,10 @@ _VLLM = MetricNames(
     failed=(_sum("vllm:request_success_total", finished_reason="error"),),
 )
 _SGLANG = MetricNames(
-    running=(_sum("sglang:num_running_reqs"),),
+    # by priority there is a series for each one too
+    running=(_sum("sglang:num_running_reqs", priority=""),),
     # a request with a grammar waits in a queue of its own until that is compiled
-    waiting=(_sum("sglang:num_queue_reqs", "sglang:num_grammar_queue_reqs"),),
+    waiting=(_sum("sglang:num_queue_reqs", "sglang:num_grammar_queue_reqs", priority=""),),
     kv_usage=(_sum("sglang:token_usage"),),
     block_size=(_sum("sglang:page_size"), _label("sglang:cache_config_info", "page_size")),
     blocks=(_sum("sglang:num_pages"), _label("sglang:cache_config_info", "num_pages")),

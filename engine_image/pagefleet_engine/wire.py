@@ -15,6 +15,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     """One sequence to generate. The API process has checked that it can fit (`scheduler.admission`).
 
     `request_id` is unique for the life of the core. `cache_salt` keeps tenants' prefixes apart.
+    `priority` and `tenant` are for the policies that go by them; the smallest priority is first.
     """
 
     request_id: int
@@ -24,6 +25,8 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     stop_token_ids: tuple[int, ...] = ()
     prompt_logprobs: int | None = None
     cache_salt: str = ""
+    priority: int = 0
+    tenant: str = ""
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagefleet_api.launch import DEVICES, DTYPES, LOAD_FORMATS, Adapter, Launch, option, parser
+from pagefleet_api.launch import (
+    DEVICES,
+    DTYPES,
+    LOAD_FORMATS,
+    SCHEDULING_POLICIES,
+    Adapter,
+    Launch,
+    option,
+    parser,
+)
 
 text = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=30)
 plain = text.filter(lambda value: not value.startswith("-"))
@@ -27,6 +36,7 @@ launches = st.builds(
     max_model_len=st.none() | count,
     max_num_seqs=count,
     max_num_batched_tokens=st.none() | count,
+    scheduling_policy=st.sampled_from(SCHEDULING_POLICIES),
     num_kv_blocks=st.none() | count,
     kv_cache_bytes=st.none() | count,
     gpu_memory_utilization=st.floats(0, 1, exclude_min=True),

@@ -79,6 +79,12 @@ CLASHES = (
         engine(Runtime.SGLANG, speculative={"method": "ngram"}, kvCache={"blockSize": 64}),
         "engine.kvCache.blockSize above 1",
     ),
+    (
+        engine(Runtime.VLLM, scheduling={"policy": "sjf"}),
+        "sjf is not available with engine.runtime vllm; use fcfs or priority, or engine.runtime pagefleet",
+    ),
+    (engine(Runtime.SGLANG, scheduling={"policy": "fair"}), "engine.scheduling.policy fair is not available with"),
+    (engine(Runtime.TGI, scheduling={"policy": "sjf"}), "engine.scheduling.policy sjf is not available with"),
 )
 MALFORMED = (
     ({**engine(Runtime.CUSTOM), "custom": {"port": 0}}, "engine.custom.port"),
@@ -87,6 +93,7 @@ MALFORMED = (
     (engine(Runtime.VLLM, kvCache={"blockSize": 7}), "engine.kvCache.blockSize"),
     (engine(Runtime.VLLM, quantization="FP 8"), "engine.quantization"),
     ({"runtime": "vlm"}, "'vllm'"),
+    (engine(Runtime.PAGEFLEET, scheduling={"policy": "lifo"}), "'fcfs', 'priority', 'sjf' or 'fair'"),
     (engine(Runtime.VLLM, speculative={"method": "draft"}), "'ngram'"),
     (engine(Runtime.VLLM, speculative={"method": "ngram", "tokens": 0}), "engine.speculative.tokens"),
 )
@@ -104,6 +111,11 @@ def test_no_method_of_quantization_or_guessing_is_what_every_engine_takes(runtim
     none = engine(runtime, quantization="none", speculative={"method": "none"})
     assert parsed(none).spec.engine.quantization is None
     assert not parsed(none).spec.engine.speculative.guesses
+
+
+@pytest.mark.parametrize("runtime", Runtime)
+def test_by_arrival_is_what_every_engine_takes(runtime: Runtime) -> None:
+    assert parsed(engine(runtime, scheduling={"policy": "fcfs"})).spec.engine.scheduling.policy == "fcfs"
 
 
 def test_a_custom_engine_has_its_own_flags() -> None:

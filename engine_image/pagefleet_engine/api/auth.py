@@ -3,12 +3,29 @@
 import hashlib
 import hmac
 from collections.abc import Sequence
+from typing import NamedTuple, Self
 
 from pagefleet_engine.api.errors import KeyRefused
 
 _SCHEME = "bearer"
 _SALT_CHARS = 16
 _CLIENT_SALT_CHARS = 32
+
+
+class Caller(NamedTuple):
+    """Whose request it is: whom it shares cached prefixes with, and who it is where tenants share fairly."""
+
+    cache_salt: str
+    tenant: str
+
+    @classmethod
+    def of(cls, tenant_salt: str, client_salt: str | None, user: str | None) -> Self:
+        """From `Keys.tenant_salt` and what the request has as `cache_salt` and `user`.
+
+        The tenant is the API key where keys are configured, else the user; without either all are one.
+        """
+        named = tenant_salt or (user and hashlib.sha256(user.encode()).hexdigest()[:_SALT_CHARS])
+        return cls(cache_salt(tenant_salt, client_salt), named or "")
 
 
 class Keys:

@@ -11,7 +11,7 @@ from fastapi import Request, Response
 
 from pagefleet_engine.api import planning, requests
 from pagefleet_engine.api.answers import DONE, Model, ModelList, to_json
-from pagefleet_engine.api.auth import cache_salt
+from pagefleet_engine.api.auth import Caller
 from pagefleet_engine.api.chat import ChatDialect
 from pagefleet_engine.api.choice import Choice, Delta
 from pagefleet_engine.api.completions import CompletionDialect
@@ -102,12 +102,13 @@ class Endpoints:
             parsed = await self._parse(kind, request)
             request.state.upload.release()
             self._check_model(parsed.model)
-            salt = cache_salt(tenant_salt, parsed.cache_salt)
+            planning.check_priority(parsed, host.launch.scheduling_policy)
+            caller = Caller.of(tenant_salt, parsed.cache_salt, parsed.user)
             heading = Heading(id_prefix + secrets.token_hex(_ID_BYTES), int(time.time()), host.model_name, host.model)
             dialect = dialect_kind(parsed, heading)
             claim = host.gate.admit(parsed.choices, dialect.asked.prompts)
             try:
-                generation = await self._begin(dialect, claim, salt, arrived_at_s)
+                generation = await self._begin(dialect, claim, caller, arrived_at_s)
             except BaseException:
                 claim.release_rest()
                 raise
@@ -134,7 +135,7 @@ class Endpoints:
         """Off the loop: probes and other answers go on meanwhile."""
         return await self._host.in_text_thread(work, *args)
 
-    async def _begin(self, dialect: Dialect, claim: Claim, salt: str, arrived_at_s: float) -> Generation:
+    async def _begin(self, dialect: Dialect, claim: Claim, caller: Caller, arrived_at_s: float) -> Generation:
         """Tokenise, off the loop where that is slow, check what can never run, hand the sequences to the core."""
         host, capacity = self._host, self._capacity()
         if dialect.prompts_are_quick:
@@ -150,7 +151,7 @@ class Endpoints:
             window_tokens=capacity.window_tokens,
             request_ids=host.core.take_ids(len(prompts) * dialect.request.choices),
             fresh_seed=lambda: secrets.randbits(_SEED_BITS),
-            cache_salt=salt,
+            caller=caller,
         )
         claim.size([len(submit.prompt_token_ids) for submit in plan.submits])
         return Generation(host.core, host.recorder, claim, plan, clock=host.clock, arrived_at_s=arrived_at_s)

@@ -1,7 +1,7 @@
 """Request fields that OpenAI or vLLM clients send and this engine refuses, and the values it lets pass.
 
 A field that changes the answer and is not supported is refused by name, never dropped in silence. All
-other unknown fields are ignored, as clients send extras (`user`, `metadata`, `store`, …).
+other unknown fields are ignored, as clients send extras (`metadata`, `store`, …).
 """
 
 import json
@@ -43,7 +43,6 @@ _COMMON: dict[str, tuple[Any, ...]] = {
     "return_tokens_as_token_ids": _OFF,
     "detokenize": (None, True),
     "response_format": (None, {"type": "text"}),
-    "priority": _ZERO,
 }
 CHAT: dict[str, tuple[Any, ...]] = _COMMON | {
     "tools": _EMPTY,

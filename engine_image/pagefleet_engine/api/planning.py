@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from pagefleet_api.wording import counted
+from pagefleet_engine.api.auth import Caller
 from pagefleet_engine.api.choice import Choice, Vocabulary
 from pagefleet_engine.api.dialect import Asked
 from pagefleet_engine.api.errors import ContextTooLong, InvalidRequest
@@ -18,6 +19,7 @@ from pagefleet_engine.steps import MIN_TEMPERATURE, Sampling
 from pagefleet_engine.wire import CoreReady, Submit
 
 _DEFAULT_TEMPERATURE = 1.0
+_BY_PRIORITY = "priority"
 
 
 class Tokenizer(Vocabulary, Protocol):
@@ -61,6 +63,16 @@ def check_fits(prompts: Sequence[TokenIds], asked: Asked, ready: CoreReady) -> N
         raise kind(found.message, param=param)
 
 
+def check_priority(request: GenerationRequest, policy: str) -> None:
+    """Raise `InvalidRequest` for a priority that would be as if it were not there, as vLLM does."""
+    if request.priority and policy != _BY_PRIORITY:
+        raise InvalidRequest(
+            f"priority is {request.priority}, but this server's order is {policy}; leave it out or send 0, or start "
+            f"the server with --scheduling-policy {_BY_PRIORITY} (engine.scheduling.policy: {_BY_PRIORITY})",
+            param="priority",
+        )
+
+
 def plan(
     request: GenerationRequest,
     asked: Asked,
@@ -70,7 +82,7 @@ def plan(
     window_tokens: int,
     request_ids: Sequence[int],
     fresh_seed: Callable[[], int],
-    cache_salt: str,
+    caller: Caller,
 ) -> Plan:
     """One `Submit` and one `Choice` for each choice of each prompt; raises `InvalidRequest`."""
     logit_bias = _logit_bias(request, tokenizer.vocab_size)
@@ -90,7 +102,9 @@ def plan(
                     sampling=_sampling(request, asked, choice_seed(seed, index), logit_bias, barred),
                     stop_token_ids=stop_token_ids,
                     prompt_logprobs=asked.prompt_logprobs,
-                    cache_salt=cache_salt,
+                    cache_salt=caller.cache_salt,
+                    priority=request.priority or 0,
+                    tenant=caller.tenant,
                 )
             )
     stops = [Pattern.of(stop) for stop in request.stops]

@@ -94,6 +94,8 @@ class GenerationRequest(BaseModel):
     min_tokens: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_CACHE_SALT_CHARS)] | None = None
     logit_bias: Biases = None
+    priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
+    user: str | None = None
 
     @property
     def choices(self) -> int:

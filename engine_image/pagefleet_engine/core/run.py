@@ -20,6 +20,7 @@ from pagefleet_engine.core.loop import HEARTBEAT_INTERVAL_S, CoreLoop
 from pagefleet_engine.scheduler.admission import Capacity, answer_room
 from pagefleet_engine.scheduler.fcfs import NOBODY, Scheduler
 from pagefleet_engine.scheduler.pace import Pace
+from pagefleet_engine.scheduler.policies import POLICIES
 from pagefleet_engine.steps import Runner, RunnerBroken, Sampling, execute
 from pagefleet_engine.wire import CoreFailed, CoreReady, StepReport, Submit
 
@@ -118,6 +119,7 @@ def serving_loop(channel: CoreChannel, launch: Launch, loaded: LoadedRunner) -> 
         batched_tokens(launch, loaded.device),
         prefix_cache=launch.prefix_cache,
         pace=pace(launch, loaded.device),
+        policy=POLICIES[launch.scheduling_policy],
     )
     return CoreLoop(channel, scheduler, loaded.runner)
 

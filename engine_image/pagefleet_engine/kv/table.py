@@ -48,6 +48,10 @@ class BlockTable:
         readable = self._readable(token_ids, readable_tokens)
         return self._pool.promises(readable, len(self._pool.match(readable)), LEAST_AWAITED_TOKENS // BLOCK_TOKENS)
 
+    def known(self, token_ids: Sequence[int], readable_tokens: int) -> int:
+        """How many of these tokens the prefix cache has now; arguments as of `fill`."""
+        return len(self._pool.match(self._readable(token_ids, readable_tokens))) * BLOCK_TOKENS
+
     def fill(self, token_ids: Sequence[int], readable_tokens: int, headroom_blocks: int) -> int | None:
         """Give an empty table blocks for all of `token_ids`, known prefixes first.
 

@@ -1,4 +1,4 @@
-"""Continuous batching in order of arrival: one token budget a step, decodes first, recompute preemption.
+"""Continuous batching, in order of arrival or another: one token budget a step, decodes first, recompute preemption.
 
 Sources: Orca (Yu et al., OSDI 2022) for iteration-level batches, Sarathi-Serve (Agrawal et al., OSDI 2024)
 for chunked prefill beside decodes, PagedAttention (Kwon et al., SOSP 2023) for recompute preemption.
@@ -12,9 +12,9 @@ from pagefleet_engine.kv.table import BlockTable
 from pagefleet_engine.scheduler.admission import Capacity, refusal
 from pagefleet_engine.scheduler.books import Books, Snapshot
 from pagefleet_engine.scheduler.pace import Pace, StepBudget
+from pagefleet_engine.scheduler.policies import FCFS, Policy
 from pagefleet_engine.scheduler.seats import Seats
 from pagefleet_engine.scheduler.sequence import Sequence
-from pagefleet_engine.scheduler.waiting import MOST_PASSED, WaitingLine
 from pagefleet_engine.steps import Sampling, SequenceResult, SequenceStep, StepPlan
 from pagefleet_engine.wire import Submit, TokenEvent
 
@@ -36,9 +36,9 @@ class Scheduler:
     of their launches, it has written before any step that is planned later writes there for a new owner, and
     nobody reads a place before its own step has written it.
 
-    Invariant: those who decode, those who prefill and those who wait, in this order, are in order of arrival; only who
-    waits for what others compute of its prompt may be passed. Chunks go to the earliest first, admission takes the
-    earliest who need not wait so, preemption the latest of those seated; so the earliest request always advances.
+    Invariant: those who decode, then those who prefill are in the order of their seating, those who wait in the
+    policy's (see `Seats`, `Policy`); by arrival all three are one order. Only who waits for what others compute of its
+    prompt may be passed. Preemption takes the last of those seated, so the first of all always advances.
     And everybody seated advances in every step, but for those whose last token is in flight: a seat is only taken while
     the budget has a token left after all others had theirs, so there are never more seats than tokens, and at most one
     prompt is continued by the next step. (After a `rollback` more such prompts may advance one after the other.)
@@ -52,6 +52,7 @@ class Scheduler:
         *,
         prefix_cache: bool = True,
         pace: Pace | None = None,
+        policy: Policy = FCFS,
     ) -> None:
         self._capacity = capacity
         self._prefix_cache = prefix_cache
@@ -60,8 +61,8 @@ class Scheduler:
         self._pool = BlockPool(capacity.num_blocks)
         self._books = Books()
         self._live: dict[int, Sequence] = {}
-        self._waiting = WaitingLine()
-        self._seats = Seats(self._pool, self._books, self._waiting, max_num_seqs)
+        self._waiting = policy.line()
+        self._seats = Seats(self._pool, self._books, self._waiting, max_num_seqs, by_rank=policy.by_rank)
         self._events: list[TokenEvent] = []
 
     @property
@@ -94,13 +95,16 @@ class Scheduler:
     def schedule(self) -> StepPlan | None:
         """The next step, or None when nobody can run; decodes come first in it, then prefill chunks."""
         steps: list[SequenceStep] = []
+        preemptions = self._books.preemptions_total
         decode_context = self._plan_decodes(steps)
         tokens = self._max_num_batched_tokens - len(steps)
         pace = self._pace
         backlog = self._waiting.tokens + self._seats.prefill_tokens
         budget = StepBudget(tokens) if pace is None else pace.budget(tokens, len(steps), decode_context, backlog)
         self._plan_prefills(steps, budget)
-        self._admit(steps, budget)
+        # Who lost its seat in this pass gets none in it: before the next one its token in flight has come.
+        if preemptions == self._books.preemptions_total or not len(self._seats):
+            self._admit(steps, budget)
         self._seats.move_on()
         self._books.left_waiting(len(self._waiting), self._waiting.tokens)
         return StepPlan(tuple(steps)) if steps else None
@@ -217,17 +221,13 @@ class Scheduler:
         budget.take(start, tokens)
 
     def _admit(self, steps: list[SequenceStep], budget: StepBudget) -> None:
-        seats, waiting, passed = self._seats, self._waiting, 0
-        while passed < min(len(waiting), MOST_PASSED) and budget.open and not seats.full:
-            sequence = waiting[passed]
-            if sequence.awaits_others:
-                passed += 1
-                continue
-            # Who lost its seat in this pass finds no room in it; before the next one its token in flight has come.
+        seats, waiting = self._seats, self._waiting
+        turns = waiting.turns()
+        while budget.open and not seats.full and (sequence := next(turns, None)) is not None:
             cached = sequence.table.fill(sequence.token_ids, sequence.readable_tokens, seats.headroom_blocks(sequence))
             if cached is None and len(seats):
                 return
-            waiting.leave(passed)
+            waiting.leave(len(sequence.token_ids) - (cached or 0))
             if cached is None:
                 # It fits an empty pool by the rules of admission, so blocks have been lost.
                 self._fail(sequence, "The KV cache has lost blocks; the request does not fit any more.")

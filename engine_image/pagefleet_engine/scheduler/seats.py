@@ -1,6 +1,7 @@
 """Those who are computed: who decodes, who is still being prefilled, and who gives way when blocks run out."""
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 from pagefleet_api.sizing import blocks_for
 from pagefleet_engine.kv.pool import BlockPool
@@ -10,18 +11,25 @@ from pagefleet_engine.scheduler.waiting import WaitingLine
 
 RESERVE_AFTER_PREEMPTIONS = 3
 WATERMARK_SHARE = 100
+_rank = attrgetter("rank")
 
 
 class Seats:
-    """Everybody who holds blocks. `decoding`, then `prefilling`, are in order of arrival.
+    """Everybody who holds blocks. `decoding`, then `prefilling`, are in the order in which they took their seats.
+
+    With `by_rank` those who decode are in the order of their rank, the smallest first, and whose is the largest of all
+    gives way; so nobody gives way before one that stands after it.
 
     A sequence decodes here once the end of its prefill is planned, so its token may be in flight. One whose
     last token is in flight keeps its seat until the token has come.
     """
 
-    def __init__(self, pool: BlockPool, books: Books, waiting: WaitingLine, most: int) -> None:
+    def __init__(
+        self, pool: BlockPool, books: Books, waiting: WaitingLine, most: int, *, by_rank: bool = False
+    ) -> None:
         self._pool, self._books, self._waiting = pool, books, waiting
         self._most = most
+        self._by_rank = by_rank
         self._watermark_blocks = -(-pool.num_blocks // WATERMARK_SHARE)
         self.decoding: list[Sequence] = []
         self.prefilling: list[Sequence] = []
@@ -44,15 +52,16 @@ class Seats:
         return sum(len(sequence.token_ids) - sequence.planned for sequence in self.prefilling)
 
     def make_room(self, sequence: Sequence) -> bool:
-        """A block for its next token, preempting the latest arrivals; False when that is itself."""
+        """A block for its next token, preempting those who give way first; False when that is itself."""
         while not sequence.table.grow():
             self._books.block_allocation_failures_total += 1
-            if self._preempt_latest() is sequence:
+            if self._preempt() is sequence:
                 return False
         return True
 
-    def _preempt_latest(self) -> Sequence:
-        sequence = (self.prefilling or self.decoding).pop()
+    def _preempt(self) -> Sequence:
+        sequence = max(self, key=_rank) if self._by_rank else (self.prefilling or self.decoding)[-1]
+        (self.prefilling if sequence in self.prefilling else self.decoding).remove(sequence)
         sequence.lose_seat()
         self._books.preemptions_total += 1
         self._waiting.come_back(sequence)
@@ -84,7 +93,7 @@ class Seats:
         started = [sequence for sequence in self.prefilling if sequence.decoding]
         if started:
             self.prefilling = [sequence for sequence in self.prefilling if not sequence.decoding]
-            self.decoding += started
+            self._decode(started)
 
     def sweep(self) -> None:
         """Forget those who have ended."""
@@ -96,5 +105,11 @@ class Seats:
         seated = list(self)
         for sequence in seated:
             sequence.forget_flight()
-        self.decoding = [sequence for sequence in seated if sequence.decoding]
+        self.decoding.clear()
+        self._decode([sequence for sequence in seated if sequence.decoding])
         self.prefilling = [sequence for sequence in seated if not sequence.decoding]
+
+    def _decode(self, started: list[Sequence]) -> None:
+        self.decoding += started
+        if self._by_rank:
+            self.decoding.sort(key=_rank)

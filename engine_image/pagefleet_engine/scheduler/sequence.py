@@ -25,9 +25,11 @@ class Sequence:
         "final_tokens",
         "history_told",
         "live",
+        "paid_tokens",
         "planned",
         "preemptions",
         "prompt_tokens",
+        "rank",
         "request",
         "sampling",
         "scored_prompt_tokens",
@@ -59,6 +61,10 @@ class Sequence:
         self.was_admitted = False
         self.counted_prompt_tokens = 0
         """Prompt tokens already in the totals: recomputing does not count twice."""
+        self.rank = (0, 0)
+        """Its place among those who wait, in a line that goes by it; the smallest is first."""
+        self.paid_tokens = 0
+        """So many of its tokens are in its tenant's account."""
         self.scored_prompt_tokens = 1
         """Prompt tokens whose log-probability needs no telling any more; the first one has none."""
 
@@ -77,6 +83,11 @@ class Sequence:
     def awaits_others(self) -> bool:
         """Whether others compute much of its prompt now."""
         return self.table.awaits(self.token_ids, self.readable_tokens)
+
+    @property
+    def uncached_tokens(self) -> int:
+        """Of its tokens so far, those that must be computed as the prefix cache is now."""
+        return len(self.token_ids) - self.table.known(self.token_ids, self.readable_tokens)
 
     @property
     def final_blocks(self) -> int:

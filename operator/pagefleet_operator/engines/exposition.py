@@ -36,9 +36,13 @@ class Exposition:
     samples: Mapping[str, tuple[Series, ...]]
 
     def series(self, name: str, **labels: str) -> tuple[Series, ...]:
-        """The series of that name that have these labels with these values, whatever others they have."""
+        """The series of that name that have these labels with these values, whatever others they have.
+
+        A label without a value is one that is not there, as in PromQL.
+        """
         found = self.samples.get(name, ())
-        return tuple(one for one in found if labels.items() <= one.labels.items())
+        wanted = labels.items()
+        return tuple(one for one in found if all(one.labels.get(label, "") == value for label, value in wanted))
 
     def total(self, name: str, **labels: str) -> float | None:
         """Sum over these series; None when there is none."""

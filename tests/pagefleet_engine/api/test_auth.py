@@ -2,7 +2,7 @@
 
 import pytest
 
-from pagefleet_engine.api.auth import Keys, cache_salt
+from pagefleet_engine.api.auth import Caller, Keys, cache_salt
 from pagefleet_engine.api.errors import KeyRefused
 
 
@@ -46,3 +46,18 @@ def test_a_clients_salt_parts_its_cache_from_its_tenants_and_never_reaches_anoth
     assert len(set(salts)) == len(salts)
     assert cache_salt("a", None) == "a"
     assert cache_salt("a", "x") == cache_salt("a", "x")
+
+
+def test_a_tenant_is_a_key_else_a_user_else_everybody() -> None:
+    assert Caller.of("salt-of-a-key", None, "u") == Caller("salt-of-a-key", "salt-of-a-key")
+    users = [Caller.of("", "s", user).tenant for user in (None, "", "u", "v", "ü" * 100_000)]
+    assert users[:2] == ["", ""]
+    assert len(set(users)) == 4
+    assert max(map(len, users)) == 16
+    assert not any("u" in user for user in users)
+
+
+def test_a_key_has_one_account_whatever_salt_its_client_sends() -> None:
+    first, second = (Caller.of("salt-of-a-key", salt, None) for salt in ("a", "b"))
+    assert first.tenant == second.tenant
+    assert first.cache_salt != second.cache_salt

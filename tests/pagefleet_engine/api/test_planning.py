@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from pagefleet_api.launch import SCHEDULING_POLICIES
 from pagefleet_engine.api import planning
+from pagefleet_engine.api.auth import Caller
 from pagefleet_engine.api.dialect import Asked
 from pagefleet_engine.api.errors import ApiError, ContextTooLong, InvalidRequest
 from pagefleet_engine.api.generation import Plan
@@ -54,7 +56,7 @@ def plan(
         window_tokens=100,
         request_ids=range(10, 10 + len(prompts) * request.choices),
         fresh_seed=iter(range(1000, 2000)).__next__,
-        cache_salt="salt",
+        caller=Caller("salt", "tenant"),
     )
 
 
@@ -172,3 +174,22 @@ def test_a_prompt_that_just_fits_passes() -> None:
     planning.check_fits([(1,) * 60], asked(40), READY)
     planning.check_fits([(1,) * 99], asked(None), READY)
     planning.check_fits([(1,) * 100], asked(0), READY)
+
+
+def test_every_choice_has_the_requests_priority_and_its_tenant() -> None:
+    submits = plan([(1,), (2,)], n=2, priority=-3).submits
+    assert {(submit.priority, submit.tenant) for submit in submits} == {(-3, "tenant")}
+    assert plan([(1,)]).submits[0].priority == 0
+
+
+@pytest.mark.parametrize("policy", SCHEDULING_POLICIES)
+def test_a_priority_that_nobody_would_look_at_is_refused_with_the_way_out(policy: str) -> None:
+    for none in (None, 0):
+        planning.check_priority(CompletionRequest.model_validate({"prompt": "x", "priority": none}), policy)
+    request = CompletionRequest.model_validate({"prompt": "x", "priority": 7})
+    if policy == "priority":
+        planning.check_priority(request, policy)
+        return
+    with pytest.raises(InvalidRequest, match=f"priority is 7, but .* is {policy}; .*policy: priority") as refused:
+        planning.check_priority(request, policy)
+    assert refused.value.param == "priority"

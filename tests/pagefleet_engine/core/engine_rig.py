@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from pagefleet_engine.scheduler.admission import Capacity
 from pagefleet_engine.scheduler.fcfs import Scheduler
 from pagefleet_engine.scheduler.pace import Pace
+from pagefleet_engine.scheduler.policies import POLICIES
 from pagefleet_engine.steps import Pending, Sampling, StepPlan, TokenLogprobs, no_progress
 from pagefleet_engine.wire import Submit, TokenEvent
 from tests.pagefleet_engine.core.chain_runner import VOCAB_SIZE, ChainRunner
@@ -23,6 +24,8 @@ def submit(
     prompt_logprobs: int | None = None,
     salt: str = "",
     seed: int = 0,
+    priority: int = 0,
+    tenant: str = "",
 ) -> Submit:
     """A request in one line."""
     return Submit(
@@ -33,6 +36,8 @@ def submit(
         stop_token_ids=stop,
         prompt_logprobs=prompt_logprobs,
         cache_salt=salt,
+        priority=priority,
+        tenant=tenant,
     )
 
 
@@ -57,11 +62,16 @@ class Rig:
         lookahead: bool = False,
         pace: Pace | None = None,
         in_order: bool = True,
+        policy: str = "fcfs",
     ) -> None:
         """`in_order`: nobody waits for what others compute, so nobody is passed."""
-        self._in_order = in_order
+        self._in_order = in_order and policy == "fcfs"
         self.scheduler = Scheduler(
-            Capacity(max_model_len, num_blocks, VOCAB_SIZE), max_num_seqs, max_num_batched_tokens, pace=pace
+            Capacity(max_model_len, num_blocks, VOCAB_SIZE),
+            max_num_seqs,
+            max_num_batched_tokens,
+            pace=pace,
+            policy=POLICIES[policy],
         )
         self.runner = ChainRunner(num_blocks, lookahead=lookahead)
         self.flight: Flight | None = None
@@ -162,7 +172,7 @@ class Rig:
         if self.check:
             result = self.scheduler.check()
             assert result == (0, ()), result
-            queue = [*self.scheduler._seats, *self.scheduler._waiting._line]
+            queue = [*self.scheduler._seats, *self.scheduler._waiting]
             places = [self._places[sequence.sequence_id] for sequence in queue]
             assert not self._in_order or places == sorted(places), "not in order of arrival"
             assert len(queue) == len(self.scheduler._live)

@@ -159,6 +159,7 @@ def test_a_paced_core_process_serves_without_torch_or_says_what_is_wrong(folder:
     listener.listen(1)
     listener.settimeout(20)
     words = ["--socket", path, "--model", f"file://{folder}", "--device", "paced", *flags]
+    words += ["--scheduling-policy", "priority", "--max-num-seqs", "1"]
     code = "import sys; sys.modules['torch'] = None; from pagefleet_engine.core_process import main; main(sys.argv[1:])"
     process = subprocess.Popen([sys.executable, "-c", code, *words])
     api = ApiSide(listener.accept()[0])
@@ -170,10 +171,11 @@ def test_a_paced_core_process_serves_without_torch_or_says_what_is_wrong(folder:
     else:
         assert isinstance(ready, CoreReady)
         assert (ready.device, ready.max_model_len) == ("paced", 1024)
-        api.say(submit(1, range(9), 5), submit(2, range(9), 7))
+        api.say(submit(1, range(9), 5, priority=1), submit(2, range(9), 7))
         assert [event.token_id for event in api.until_end_of(2)][1:] == [
             made_up_token(Sampling(seed=0), position, 500) for position in range(9, 16)
         ]
+        assert len(api.until_end_of(1)) == 6, "the first one's news came before the end of the better one"
         api.connection.close()
         assert process.wait(10) == 0
     listener.close()

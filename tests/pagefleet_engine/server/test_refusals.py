@@ -137,6 +137,7 @@ async def test_a_chat_body_over_what_its_window_can_need_is_refused_with_the_lim
         ({"prompt": [2**64]}, "prompt"),
         ({"prompt": [0] * 513}, "prompt"),
         ({"seed": 2**64}, "seed"),
+        ({"priority": 1}, "priority"),
     ],
 )
 async def test_numbers_that_the_engine_could_not_take_are_refused_and_cost_nobody_else(

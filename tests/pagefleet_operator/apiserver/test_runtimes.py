@@ -53,7 +53,9 @@ def test_each_engine_takes_the_same_fields_here_and_there(api: Api, namespace: s
             assert (theirs is None) == (ours is None), (runtime, knob, theirs, ours)
             assert all(words in str(theirs) for words in refusals(body["spec"]["engine"]))
         none = with_engine(
-            namespace, f"{runtime}-none", least(runtime, quantization="none", speculative={"method": "none"})
+            namespace,
+            f"{runtime}-none",
+            least(runtime, quantization="none", speculative={"method": "none"}, scheduling={"policy": "fcfs"}),
         )
         assert refusal(api, none) is own_refusal(none) is None
 

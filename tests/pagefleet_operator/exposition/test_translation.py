@@ -49,6 +49,17 @@ CASES = (
 )  # fmt: skip
 
 
+def test_by_priority_sglang_tells_each_queue_twice_and_the_sum_alone_counts() -> None:
+    text = (ENGINES / "sglang.prom").read_text()
+    lines = [line for line in text.splitlines() if line.startswith(("sglang:num_running", "sglang:num_queue"))]
+    found = TRAITS[Runtime.SGLANG].names
+    sums = text.replace('pp_rank="0"', 'pp_rank="0",priority=""')
+    each = "\n".join(lines).replace('pp_rank="0"', 'pp_rank="0",priority="0"') + "\n"
+    by_priority = load(parse(sums + each, found.load_prefixes()), found)
+    assert 'priority="0"' in each
+    assert by_priority == load(parse(text, found.load_prefixes()), found)
+
+
 def names(file: str) -> MetricNames:
     return TRAITS[Runtime(file.partition("-before")[0])].names
 

@@ -164,6 +164,18 @@ def test_an_engine_that_must_be_told_how_much_to_guess_is_told() -> None:
     assert options(**ngram)["speculative_config"] == {"decoding_type": "NGram", "max_draft_len": 4}
 
 
+def test_the_smallest_priority_is_first_in_every_engine_that_goes_by_it() -> None:
+    order = {"scheduling": {"policy": "priority"}}
+    assert flag(container(Runtime.VLLM, **order)["args"], "--scheduling-policy") == "priority"
+    sglang = container(Runtime.SGLANG, **order)["args"]
+    assert {"--enable-priority-scheduling", "--schedule-low-priority-values-first"} <= set(sglang)
+    assert (flag(sglang, "--default-priority-value"), flag(sglang, "--schedule-policy")) == ("0", "fcfs")
+    by_arrival = container(Runtime.SGLANG, scheduling={"policy": "fcfs"})["args"]
+    assert (flag(by_arrival, "--schedule-policy"), "--enable-priority-scheduling" in by_arrival) == ("fcfs", False)
+    ours = container(Runtime.PAGEFLEET, scheduling={"policy": "fair"})["args"]
+    assert flag(ours, "--scheduling-policy") == "fair"
+
+
 FULL = {
     "dtype": "bfloat16",
     "maxModelLen": 4096,

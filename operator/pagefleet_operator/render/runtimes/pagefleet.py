@@ -42,6 +42,7 @@ def launch(service: InferenceService, model: ModelPlace) -> Launch:
         max_model_len=engine.max_model_len,
         max_num_seqs=engine.max_num_seqs,
         max_num_batched_tokens=engine.max_num_batched_tokens,
+        scheduling_policy=engine.scheduling.policy,
         max_queued_requests=engine.max_queued_requests,
         tensor_parallel_size=engine.parallelism.tensor,
         kv_cache_bytes=None if size is None else quantity.to_bytes(size),

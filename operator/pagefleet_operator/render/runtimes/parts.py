@@ -8,6 +8,7 @@ from typing import Any
 
 from pagefleet_api import labels, quantity
 from pagefleet_api.runtimes import TRAITS, Runtime
+from pagefleet_api.schema import Model
 from pagefleet_api.service import Engine, InferenceService, Spec
 from pagefleet_operator.facts.expansion import Variable, literal
 from pagefleet_operator.render.drain import LAG_S, Leaving, leaving
@@ -118,9 +119,9 @@ def _argument(value: object) -> str:
     return str(value) if isinstance(value, Variable) else literal(str(value))
 
 
-def given(engine: Engine, field_name: str) -> Any:
+def given(part: Model, field_name: str) -> Any:
     """The user's value of a field; None where it was left out, as a foreign engine has defaults of its own."""
-    return getattr(engine, field_name) if field_name in engine.model_fields_set else None
+    return getattr(part, field_name) if field_name in part.model_fields_set else None
 
 
 def chosen(value: str | None) -> str | None:

@@ -1,6 +1,6 @@
 """SGLang: SIGTERM lets it finish its answers, without a limit of its own; /health is 503 meanwhile."""
 
-from pagefleet_api import labels, quantity
+from pagefleet_api import labels, quantity, scheduling
 from pagefleet_api.runtimes import Runtime
 from pagefleet_api.service import InferenceService
 from pagefleet_api.speculative import Speculative
@@ -28,7 +28,7 @@ _KV_DTYPE = {"fp8": "fp8_e4m3"}
 def parts(service: InferenceService, model: ModelPlace) -> EngineParts:
     """What SGLang brings into the pod."""
     place = flags(("--model-path", model.path or model.uri), ("--host", "0.0.0.0"), ("--port", labels.ENGINE_PORT))
-    args = [*place, "--enable-metrics", *_flags(service), *_host(service), *_adapters(model)]
+    args = [*place, "--enable-metrics", *_flags(service), *_order(service), *_host(service), *_adapters(model)]
     command = ["python3", "-m", "sglang.launch_server"]
     return foreign_parts(service, Runtime.SGLANG, args, command=command, environment=_disk(service))
 
@@ -63,6 +63,17 @@ def _disk(service: InferenceService) -> dict[str, str]:
         return {}
     prefix = "SGLANG_HICACHE_FILE_BACKEND"
     return {f"{prefix}_STORAGE_DIR": disk_cache.FOLDER, f"{prefix}_MAX_SIZE": str(most)}
+
+
+def _order(service: InferenceService) -> list[str]:
+    """By itself the largest is first, and who gives no priority is last, which is nobody's 0.
+
+    Source: `_sort_by_priority_and_fcfs` in sglang/srt/managers/schedule_policy.py (0.5.11), which takes fcfs beside it.
+    """
+    policy = given(service.spec.engine.scheduling, "policy")
+    priority = ["--enable-priority-scheduling", "--schedule-low-priority-values-first", "--default-priority-value", "0"]
+    by_arrival = flags(("--schedule-policy", policy and scheduling.DEFAULT))
+    return [*(priority if policy == scheduling.PRIORITY else ()), *by_arrival]
 
 
 def _flags(service: InferenceService) -> list[str]:

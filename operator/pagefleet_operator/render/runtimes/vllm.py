@@ -55,6 +55,7 @@ def _flags(service: InferenceService) -> list[str]:
         ("--max-num-seqs", given(engine, "max_num_seqs")),
         ("--max-num-batched-tokens", engine.max_num_batched_tokens),
         ("--max-num-queued-reqs", _most_open(engine)),
+        ("--scheduling-policy", given(engine.scheduling, "policy")),
         ("--kv-cache-memory-bytes", None if size is None else quantity.to_bytes(size)),
         ("--gpu-memory-utilization", share(engine)),
         ("--kv-cache-dtype", chosen(engine.kv_cache.dtype)),
