@@ -15,7 +15,7 @@ from e2e.answers import Answer, Ask, summary
 from e2e.exchange import Target
 from e2e.kubectl import Json, Kubectl
 from e2e.load import Load, LoadPlan
-from e2e.runtimes import vllm_image
+from e2e.runtimes import vllm_arguments, vllm_image
 from e2e.service import Pod, Service, get_text, is_ready, wait_for
 from e2e.sites import BoxSite
 from pagefleet_api import labels
@@ -156,6 +156,15 @@ def _when_all_are_open(load: Load, pods: list[Pod]) -> dict[str, int]:
 @pytest.fixture(scope="module")
 def runs(scaled_down: Left, deleted: Left) -> Iterator[dict[str, Left]]:
     yield {"scaled down": scaled_down, "deleted": deleted}
+
+
+def test_it_takes_every_argument_that_a_field_becomes(service: Service) -> None:
+    assert vllm_arguments.guesses_as_vllm_reads_them(service.kubectl, service.pods()[0].name) == {
+        "method": "ngram",
+        "num_speculative_tokens": 6,
+        "prompt_lookup_max": 4,
+        "prompt_lookup_min": 2,
+    }
 
 
 def test_it_is_ready_and_answers(service: Service, scaled_down: Left) -> None:

@@ -1,0 +1,57 @@
+"""What vLLM itself says of the arguments that fields become: its own parser and configuration, in its own image."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from e2e.kubectl import Kubectl
+from e2e.runtimes import vllm_image
+from pagefleet_api import labels
+from pagefleet_api.knobs import Knob, fields
+from pagefleet_api.runtimes import TRAITS, Runtime
+from pagefleet_api.service import InferenceService
+from pagefleet_operator.render.model import ModelPlace
+from pagefleet_operator.render.runtimes import engine_parts
+
+NAMES = tuple(knob for knob in Knob if knob in TRAITS[Runtime.VLLM].knobs)
+GUESSES = {"speculative": {"method": "ngram", "tokens": 6, "lookupMax": 4, "lookupMin": 2}}
+
+_ASK = """
+import json, sys
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.entrypoints.cli.serve import make_arg_parser
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+parser, asked = make_arg_parser(FlexibleArgumentParser()), json.load(sys.stdin)
+for argv in asked["parsed"]:
+    parser.parse_args(argv)
+args = parser.parse_args(asked["configured"])
+args.model = args.model_tag
+made = AsyncEngineArgs.from_cli_args(args).create_engine_config().speculative_config
+told = ("method", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min")
+print(json.dumps({name: getattr(made, name) for name in told}))
+"""
+
+
+def argv(given: Mapping[str, Any]) -> list[str]:
+    """How vLLM is started with these fields of `spec.engine`."""
+    engine = {"runtime": "vllm", "image": "i", "extraArgs": ["--enforce-eager"], **given}
+    body = {"model": {"uri": f"file://{vllm_image.MODEL}"}, "engine": engine}
+    service = InferenceService.parse({"metadata": {"namespace": "n", "name": "s", "uid": "u"}, "spec": body})
+    place = ModelPlace(uri=service.spec.model.uri, path=vllm_image.MODEL)
+    return list(engine_parts(service, place).args)
+
+
+def guesses_as_vllm_reads_them(kubectl: Kubectl, pod: str) -> dict[str, Any]:
+    """Its configuration of guesses, once it has parsed every argument that a field becomes.
+
+    Raises:
+        KubectlError: it refuses one, in its own words.
+    """
+    configured = argv(
+        {"device": "cpu", "dtype": "bfloat16", "maxModelLen": 1024, "kvCache": {"size": "64Mi"}, **GUESSES}
+    )
+    asked = {"parsed": [argv(fields(knob)) for knob in NAMES], "configured": configured}
+    command = ("exec", "-i", pod, f"--container={labels.CONTAINER}", "--", "python3", "-c", _ASK)
+    answer = kubectl.run(*command, stdin=json.dumps(asked), timeout_s=300)
+    found: dict[str, Any] = json.loads(answer.splitlines()[-1])
+    return found
