@@ -1,7 +1,6 @@
 """Everything that the endpoints share, made once by the server."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, TypeVarTuple
@@ -16,11 +15,11 @@ from pagefleet_engine.api.errors import ApiError, Cut, Draining, Starting
 from pagefleet_engine.api.gate import Gate
 from pagefleet_engine.api.model import ServedModel
 from pagefleet_engine.api.recorder import Recorder
+from pagefleet_engine.api.refusal_log import Refusal, RefusalLog
 from pagefleet_engine.api.snapshot import Snapshot
 from pagefleet_engine.api.uploads import Uploads
 from pagefleet_engine.wire import CoreReady
 
-log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 _Arguments = TypeVarTuple("_Arguments")
 
@@ -55,6 +54,7 @@ class EngineHost:
         self.gate = Gate(launch, self.core, self.recorder, clock)
         self.uploads = Uploads(lambda: self.gate.intake is Intake.REFUSE)
         self._waits: set[asyncio.Timeout] = set()
+        self._refusals = RefusalLog(lambda delay_s, tell: asyncio.get_running_loop().call_later(delay_s, tell))
         self.open_responses = 0
         self.loop_beat_at_s = self._started_at_s = clock()
         self._model: ServedModel | None = None
@@ -92,8 +92,7 @@ class EngineHost:
         """A connection was refused, or what came on it before it was a request: count and log it."""
         if (reason := errors.rejection_reason(error)) is not None:
             self.recorder.count(Engine.REJECTIONS, reason)
-        said = {"status": errors.http_status(error), "code": errors.code(error), "reason": error.message}
-        log.info("connection_refused", extra=said)
+        self._refusals.add(Refusal(errors.http_status(error), errors.code(error), error.message))
 
     def cut(self) -> None:
         """End every open answer, as the process ends."""
