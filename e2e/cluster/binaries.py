@@ -1,6 +1,7 @@
 """The Go binaries of a box: compiled once for each version of their sources, kept in the user's cache."""
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -9,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from e2e.cluster.errors import BoxError
-from e2e.cluster.locks import locked
+from e2e.cluster.locks import built_once, is_built
 
 SOURCES = Path(__file__).with_name("hyperkube")
 PACKAGES = (".", "helm.sh/helm/v3/cmd/helm", "./cmd/coredns", "./cmd/pause")
@@ -63,23 +64,19 @@ def _environment() -> dict[str, str]:
 def cached_binaries() -> Path:
     """The folder of the built binaries; BoxError while there is none."""
     folder = _binaries_folder()
-    if not folder.is_dir():
+    if not is_built(folder):
         raise BoxError("the cluster's binaries are not built: run `make demo`, or `make cluster`")
     return folder
 
 
 def build_binaries(tell: Callable[[str], None]) -> Path:
     """Compile them unless they are cached: about six minutes on two idle cores, seconds when Go's cache is warm."""
-    folder = _binaries_folder()
-    with locked(folder.parent):
-        if not folder.is_dir():
-            partial = folder.with_suffix(".partial")
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir()
-            go_build([*build_flags(), "-o", f"{partial}/", *PACKAGES], SOURCES, tell)
-            (partial / "kubectl").symlink_to("hyperkube")
-            partial.rename(folder)
-    return folder
+
+    def build(folder: Path) -> None:
+        go_build([*build_flags(), "-o", f"{folder}/", *PACKAGES], SOURCES, tell)
+        (folder / "kubectl").symlink_to("hyperkube")
+
+    return built_once(_binaries_folder(), build)
 
 
 def go_build(arguments: Sequence[str], folder: Path, tell: Callable[[str], None]) -> None:
@@ -99,3 +96,13 @@ def go_build(arguments: Sequence[str], folder: Path, tell: Callable[[str], None]
                 tell(f"compiling and linking: {packages} packages of some {PACKAGE_COUNT}")
     if process.returncode:
         raise BoxError(f"the Go build failed:\n{''.join(last)}")
+
+
+def go_module(module: str) -> Path:
+    """The files of `PATH@VERSION` in Go's own cache; BoxError where they cannot be had."""
+    command = ["go", "mod", "download", "-json", module]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/", env=_environment())
+    found = json.loads(answer.stdout or "{}")
+    if "Dir" not in found:
+        raise BoxError(f"{module} cannot be downloaded: {found.get('Error', answer.stderr)}")
+    return Path(found["Dir"])

@@ -23,10 +23,15 @@ def locked(folder: Path) -> Iterator[None]:
 def built_once(folder: Path, build: Callable[[Path], None]) -> Path:
     """`folder`, as `build` fills one, unless it is there: all of it or nothing, whenever we are killed."""
     with locked(folder):
-        if not any(folder.iterdir()):
+        if not is_built(folder):
             partial = folder.with_suffix(".partial")
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()
             build(partial)
             partial.rename(folder)
     return folder
+
+
+def is_built(folder: Path) -> bool:
+    """Whether it was filled: who waits for its lock makes it, and leaves it empty when killed."""
+    return folder.is_dir() and any(folder.iterdir())

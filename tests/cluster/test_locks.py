@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.cluster.locks import built_once
+from e2e.cluster.locks import built_once, is_built
 
 
 class _Killed(BaseException):
@@ -21,8 +21,11 @@ def test_a_build_that_ended_between_two_programs_counts_for_nothing(tmp_path: Pa
             raise _Killed
         (folder / "operator").touch()
 
+    assert not is_built(wanted)
     with pytest.raises(_Killed):
         built_once(wanted, fill)
+    assert wanted.is_dir()
+    assert not is_built(wanted), "an empty folder is what its lock left"
     for _ in range(2):
         found = sorted(path.name for path in built_once(wanted, fill).iterdir())
         assert found == ["adapter", "operator"]

@@ -4,7 +4,6 @@ Of its 72 kinds of scalers only the external one is compiled: the others and wha
 All else is as KEDA has it.
 """
 
-import json
 import os
 import re
 import shutil
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from e2e.cluster.binaries import cache_folder, content_key
+from e2e.cluster.binaries import cache_folder, content_key, go_build, go_module
 from e2e.cluster.box import Box
 from e2e.cluster.locks import built_once
 from tests.pagefleet_operator.apiserver.aggregation import API_SERVICES, served
@@ -27,7 +26,7 @@ MODULE = "github.com/kedacore/keda/v2@v2.21.0"
 NAMESPACE = "keda"
 SCALED_OBJECTS = "/apis/keda.sh/v1alpha1/namespaces/{}/scaledobjects"
 METRICS = "/apis/external.metrics.k8s.io/v1beta1"
-_BUILD = ("go", "build", "-buildvcs=false", "-ldflags", "-s -w")
+_FLAGS = ("-mod=mod", "-buildvcs=false", "-ldflags", "-s -w")
 _KEPT = ("external_scaler.go", "external_mock_scaler.go")
 _CASE = re.compile(r"(?m)^\tcase \"(?!external).*\n(?:\t\t.*\n|\t//.*\n)*")
 _SHARED = 'package scalers\n\nconst externalMetricType = "External"\n'
@@ -107,20 +106,19 @@ def _certificates(folder: Path) -> Path:
 
 @cache
 def _module() -> Path:
-    answer = _go(["go", "mod", "download", "-json", MODULE], Path("/"))
-    return Path(json.loads(answer)["Dir"])
+    return go_module(MODULE)
 
 
 @cache
 def _programs() -> Path:
     """The folder of `operator` and `adapter`."""
-    folder = cache_folder() / "bin" / f"keda-{content_key({}, MODULE, _CASE.pattern, _SHARED, *_BUILD)}"
+    folder = cache_folder() / "bin" / f"keda-{content_key({}, MODULE, _CASE.pattern, _SHARED, *_FLAGS)}"
     return built_once(folder, _build)
 
 
 def _build(folder: Path) -> None:
     sources = _sources(folder.with_suffix(".sources"))
-    _go([*_BUILD, "-o", f"{folder}/", "./cmd/operator", "./cmd/adapter"], sources)
+    go_build([*_FLAGS, "-o", f"{folder}/", "./cmd/operator", "./cmd/adapter"], sources, tell=lambda _: None)
     shutil.rmtree(sources)
 
 
@@ -137,15 +135,3 @@ def _sources(folder: Path) -> Path:
     builder = folder / "pkg/scaling/scalers_builder.go"
     builder.write_text(_CASE.sub("", builder.read_text(encoding="utf-8")), encoding="utf-8")
     return folder
-
-
-def _go(command: list[str], folder: Path) -> str:
-    environment = {
-        **os.environ,
-        "CGO_ENABLED": "0",
-        "GOTOOLCHAIN": "local",
-        "GOFLAGS": f"-mod=mod {os.environ.get('GOFLAGS', '')}".strip(),
-    }
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{MODULE}: {' '.join(command)}: {(done.stderr or done.stdout)[-2000:]}"
-    return done.stdout

@@ -1,13 +1,11 @@
 """LWS' own parts, from its Go module, which nothing of this repository holds."""
 
-import json
-import os
-import subprocess
 from functools import cache
 from pathlib import Path
 
 import yaml
 
+from e2e.cluster.binaries import go_module
 from tests.pagefleet_operator.apiserver.api import Api, ApiRefusal, Json, eventually
 
 MODULE = "sigs.k8s.io/lws@v0.8.0"
@@ -21,12 +19,7 @@ _CRD_LIMIT_S = 60.0
 @cache
 def folder() -> Path:
     """The module's files."""
-    command = ["go", "mod", "download", "-json", MODULE]
-    environment = {**os.environ, "GOTOOLCHAIN": "local"}
-    answer = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/", env=environment)
-    found = json.loads(answer.stdout or "{}")
-    assert "Dir" in found, f"{MODULE} cannot be downloaded: {found.get('Error', answer.stderr)}"
-    return Path(found["Dir"])
+    return go_module(MODULE)
 
 
 def install(api: Api) -> None:

@@ -10,33 +10,26 @@ from typing import Any
 
 import yaml
 
-from e2e.cluster.binaries import cache_folder, content_key
+from e2e.cluster.binaries import cache_folder, content_key, go_build
 from e2e.cluster.box import Box
-from e2e.cluster.locks import locked
+from e2e.cluster.locks import built_once
 from tests.pagefleet_operator.apiserver import lws
 from tests.pagefleet_operator.apiserver.api import Api, Json, eventually
 
 _WEBHOOKS = "config/webhook/manifests.yaml"
 _MARK = "leaderworkerset.sigs.k8s.io/name"
 """Label of LWS' pods: its own installation asks its webhooks about no others."""
-_BUILD = ("go", "build", "-buildvcs=false")
+_FLAGS, _NAME = ("-buildvcs=false",), "lws-manager"
 
 
 def binary() -> Path:
     """The controller; three minutes of a core unless it is cached."""
-    folder = cache_folder() / "bin" / f"lws-{content_key({}, lws.MODULE, *_BUILD)}"
-    target = folder / "lws-manager"
-    with locked(folder):
-        if not target.exists():
-            partial = target.with_suffix(".partial")
-            environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
-            command = [*_BUILD, "-o", str(partial), "./cmd"]
-            built = subprocess.run(
-                command, cwd=lws.folder(), env=environment, capture_output=True, text=True, check=False
-            )
-            assert built.returncode == 0, f"{lws.MODULE} cannot be compiled: {built.stderr[-2000:]}"
-            partial.rename(target)
-    return target
+    folder = cache_folder() / "bin" / f"lws-{content_key({}, lws.MODULE, *_FLAGS)}"
+    return built_once(folder, _build) / _NAME
+
+
+def _build(folder: Path) -> None:
+    go_build([*_FLAGS, "-o", str(folder / _NAME), "./cmd"], lws.folder(), tell=lambda _: None)
 
 
 @contextmanager
