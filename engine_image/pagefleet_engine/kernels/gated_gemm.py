@@ -74,7 +74,7 @@ def pays(hidden: torch.Tensor, weight: torch.Tensor) -> bool:
         for tensor in (hidden, weight)
     )  # fmt: skip
     aligned &= len(weight) // 2 * weight.element_size() % _ALIGNED_BYTES == 0
-    if not (half and aligned and weight.is_cuda) or torch.cuda.get_device_capability(weight.device)[0] != 9:
+    if not (half and aligned) or weight.is_cpu or torch.cuda.get_device_capability(weight.device)[0] != 9:
         return False
     multiprocessors = torch.cuda.get_device_properties(weight.device).multi_processor_count
     return faster(len(hidden), len(weight) // 2, multiprocessors)

@@ -249,4 +249,4 @@ def _places(
 
 def device_capability(device: torch.device) -> tuple[int, int]:
     """CUDA's compute capability; the interpreter on a CPU counts as the smallest."""
-    return torch.cuda.get_device_capability(device) if device.type == "cuda" else (8, 0)
+    return (8, 0) if device.type == "cpu" else torch.cuda.get_device_capability(device)

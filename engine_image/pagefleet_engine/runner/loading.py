@@ -119,10 +119,17 @@ def _on_gpu(launch: Launch, opened: _Opened) -> Placed:
 
 
 def _place_on_gpu(launch: Launch, opened: _Opened, peers: "Peers") -> "LoadedCuda":
-    from pagefleet_engine.runner.cuda import loading  # its kernels need triton, which a machine without a GPU may lack
+    # these need triton, which a machine without a GPU may lack
+    from pagefleet_engine.kernels.baked import counted
+    from pagefleet_engine.runner.cuda import loading
 
     dtype, batch_tokens = DTYPES[opened.dtype], batched_tokens(launch, "cuda")
-    return loading.load(launch, opened.config, opened.weights, dtype, opened.max_model_len, batch_tokens, peers)
+    with counted() as kernels:
+        loaded = loading.load(
+            launch, opened.config, opened.weights, dtype, opened.max_model_len, batch_tokens, peers
+        )  # fmt: skip
+    log.info("kernels_loaded", extra=kernels.fields())
+    return loaded
 
 
 def choose_device(asked: str) -> str:

@@ -1,0 +1,97 @@
+"""Kernels in two folders: Triton's cache, which is written, and the image's, which is read."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.torch
+
+KEY = "SOMEKERNEL"
+NAME = "kernel.json"
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """The cache's folder of the key and the image's, which do not exist yet."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("PAGEFLEET_KERNELS", str(tmp_path / "image"))
+    return tmp_path / "cache" / KEY, tmp_path / "image" / KEY
+
+
+def place(folder: Path, *, listed: tuple[str, ...] = ("kernel.json", "kernel.cubin")) -> None:
+    """A kernel as one machine compiled it, somewhere else."""
+    folder.mkdir(parents=True)
+    for name in ("kernel.json", "kernel.cubin"):
+        (folder / name).write_text(name)
+    group = {"child_paths": {name: f"/elsewhere/{KEY}/{name}" for name in listed}}
+    (folder / f"__grp__{NAME}").write_text(json.dumps(group))
+
+
+def manager() -> Any:
+    from pagefleet_engine.kernels.baked import BakedKernels
+
+    return BakedKernels(KEY)
+
+
+def test_a_kernel_of_the_image_is_found_wherever_it_was_compiled(folders: tuple[Path, Path]) -> None:
+    _, image = folders
+    place(image)
+    group = manager().get_group(NAME)
+    assert group == {name: str(image / name) for name in ("kernel.json", "kernel.cubin")}
+    assert manager().get_file("kernel.cubin") == str(image / "kernel.cubin")
+
+
+def test_what_this_machine_compiled_goes_first(folders: tuple[Path, Path]) -> None:
+    cache, image = folders
+    place(image)
+    own = manager()
+    paths = {name: own.put("own", name) for name in ("kernel.json", "kernel.cubin")}
+    own.put_group(NAME, paths)
+    assert manager().get_group(NAME) == paths
+    assert manager().get_file("kernel.json") == str(cache / "kernel.json")
+
+
+@pytest.mark.parametrize("listed", [("kernel.json", "kernel.ptx"), ()])
+def test_a_kernel_that_is_not_whole_is_compiled(folders: tuple[Path, Path], listed: tuple[str, ...]) -> None:
+    _, image = folders
+    place(image, listed=listed)
+    assert not manager().get_group(NAME)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "no json"])
+def test_a_list_that_cannot_be_read_is_none(folders: tuple[Path, Path], text: str) -> None:
+    _, image = folders
+    place(image)
+    (image / f"__grp__{NAME}").write_text(text)
+    assert manager().get_group(NAME) is None
+
+
+def test_without_a_folder_there_is_only_the_cache(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    place(folders[1])
+    monkeypatch.setenv("PAGEFLEET_KERNELS", "")
+    assert manager().get_group(NAME) is None
+    assert manager().get_file("kernel.cubin") is None
+
+
+def test_a_name_that_there_is_not_is_refused_with_those_that_there_are() -> None:
+    from pagefleet_engine.baking import tasks
+
+    assert tasks.bake(tasks.Task("qwen3-0.6b", "H300")) == (
+        "card 'H300' is none of A100, A10G, L4, L40S, H100, H200, B200"
+    )
+    refused = tasks.bake(tasks.Task("qwen4/2", "H200"))
+    assert refused == "model 'qwen4' is none of smollm2-135m, qwen3-0.6b, llama-3.1-8b, llama-3.1-70b"
+
+
+def test_a_model_is_named_with_its_gpus(tmp_path: Path) -> None:
+    from pagefleet_engine.baking import known
+
+    four = known.subject("llama-3.1-70b/4")
+    assert (four.tensor_parallel, four.config.heads) == (4, 64)
+    own = tmp_path / "config.json"
+    fields = json.loads((Path(known.__file__).parent / "known.json").read_text())["models"]["qwen3-0.6b"]
+    own.write_text(json.dumps(fields))
+    assert known.subject(str(own)).tensor_parallel == 1
+    assert known.subject(f"{own}/2").config == known.subject(str(own)).config
