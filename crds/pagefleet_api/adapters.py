@@ -99,7 +99,7 @@ class Adapter(Model):
         None,
         ge=1,
         le=MOST_RANK,
-        description="r of its adapter_config.json: vLLM sets memory aside for it, and for 16 where it is absent.",
+        description="r of its adapter_config.json, which vLLM sets memory aside for, and for 16 where it is absent.",
     )
 
     @property

@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 from pagefleet_api import gpus
 from pagefleet_api.reasons import Reason
+from pagefleet_api.runtimes import Runtime
 from pagefleet_api.service import CapacityPolicy, InferenceService, Spec
+from pagefleet_api.sizing.adapters import DEFAULT_RANK, vllm_rank
 from pagefleet_api.sizing.demand import demand_of, memory_limit_bytes
-from pagefleet_api.sizing.facts import ModelFacts
 from pagefleet_api.sizing.fit import Fit, fit, fit_cpu
 from pagefleet_api.status import Capacity, EstimatedCapacity, MeasuredCapacity
 from pagefleet_api.wording import counted
@@ -43,7 +44,7 @@ def judge(service: InferenceService, observed: Observed, before: Capacity | None
     verdict = _verdict(service.spec, knowledge, fits, measured)
     too_early = knowledge.reading or verdict.status is False
     holds_back = policy is CapacityPolicy.ENFORCE and not made and too_early
-    return Judgement(verdict, _capacity(_estimated(service.spec, knowledge.facts, fits), measured), holds_back)
+    return Judgement(verdict, _capacity(_estimated(service.spec, knowledge, fits), measured), holds_back)
 
 
 class _OnType(NamedTuple):
@@ -57,7 +58,7 @@ def _fits(spec: Spec, knowledge: Knowledge) -> list[_OnType]:
     facts = knowledge.facts
     if facts is None:
         return []
-    demand = demand_of(spec)
+    demand = demand_of(spec, knowledge.ranks)
     weights = facts.weights(demand)
     if on_cpu(spec):
         return [_OnType(fit_cpu(facts.shape, weights, demand, memory_limit_bytes(spec)), None)]
@@ -77,6 +78,8 @@ def _verdict(spec: Spec, knowledge: Knowledge, fits: list[_OnType], measured: Me
     if knowledge.facts is None:
         reason = Reason.READING_MODEL if knowledge.reading else Reason.MODEL_UNKNOWN
         return Verdict(None, reason, knowledge.unknown)
+    if (unroomed := _unroomed(spec, knowledge)) is not None:
+        return Verdict(False, Reason.TOO_LARGE, unroomed)
     if not fits:
         name = spec.resources.gpu.resource_name
         words = f"no node that has {name} tells its type ({name}.product, {name}.memory), or nodes may not be read"
@@ -84,6 +87,18 @@ def _verdict(spec: Spec, knowledge: Knowledge, fits: list[_OnType], measured: Me
     good = [each for each in fits if each.fit.fits]
     words = "; ".join(_words(each) for each in (good or fits))
     return Verdict(True, Reason.ESTIMATED, words) if good else Verdict(False, Reason.TOO_LARGE, words)
+
+
+def _unroomed(spec: Spec, knowledge: Knowledge) -> str | None:
+    """An adapter whose rank is above what vLLM is told, which would end its start; None without one."""
+    if spec.engine.runtime is not Runtime.VLLM or not knowledge.ranks:
+        return None
+    room = vllm_rank([adapter.rank or DEFAULT_RANK for adapter in spec.model.adapters])
+    for name, rank in knowledge.ranks.items():
+        if rank > room:
+            instead = f"set model.adapters[{name}].rank to {rank}"
+            return f"adapter {name} has rank {rank}, and vLLM is to set room aside for {room}: {instead}"
+    return None
 
 
 def _words(each: _OnType) -> str:
@@ -113,13 +128,14 @@ def _capacity(estimated: EstimatedCapacity | None, measured: MeasuredCapacity | 
     return Capacity(estimated=estimated, measured=measured, estimate_error_percent=error)
 
 
-def _estimated(spec: Spec, facts: ModelFacts | None, fits: list[_OnType]) -> EstimatedCapacity | None:
+def _estimated(spec: Spec, knowledge: Knowledge, fits: list[_OnType]) -> EstimatedCapacity | None:
     """On the least type that suffices, as the scheduler may choose it; else on the one with most room."""
+    facts = knowledge.facts
     if facts is None or not fits:
         return None
     enough = [each.fit for each in fits if each.fit.fits]
     found = min(enough, key=_size) if enough else max((each.fit for each in fits), key=_size)
-    demand = demand_of(spec)
+    demand = demand_of(spec, knowledge.ranks)
     return EstimatedCapacity(
         gpu=found.gpu,
         weights_bytes=facts.weights(demand).total_bytes,

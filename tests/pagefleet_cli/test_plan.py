@@ -233,3 +233,39 @@ def test_an_index_that_is_none_is_told_in_a_line(pagefleet: Shell, service: Path
     assert said.code == 2
     assert said.err.startswith(f"{model}")
     assert len(said.err.splitlines()) == 1
+
+
+def adapted(model: Path, *adapters: str) -> str:
+    """A service of vLLM with these adapters."""
+    engine = "{runtime: vllm, image: v, maxModelLen: 32768, device: cuda}"
+    return (SERVICE % f"file://{model}").replace('"}', f'", adapters: [{", ".join(adapters)}]}}').replace(
+        "{maxModelLen: 32768}", engine
+    )  # fmt: skip
+
+
+def test_adapters_are_counted_by_the_rank_that_they_are_said_or_found_to_have(
+    pagefleet: Shell, tmp_path: Path, model: Path
+) -> None:
+    lora, file = tmp_path / "lora", tmp_path / "adapted.yaml"
+    lora.mkdir()
+    (lora / "adapter_config.json").write_text('{"r": 32}')
+    file.write_text(adapted(model, f"{{name: a, uri: 'file://{lora}'}}", "{name: b, uri: 'pvc://c/b', rank: 8}"))
+    said = pagefleet("plan", file, "--gpu", "H200", "-o", "json")
+    (entry,) = json.loads(said.out)
+    assert entry["perGpu"]["adaptersBytes"] == 2 * 167_772_160, "vLLM sets the higher one's room aside for both"
+    table = pagefleet("plan", file, "--gpu", "H200").out
+    assert "\nadapters 0.3 GiB (ranks 32, 8)\n" in table
+    (lora / "adapter_config.json").write_text('{"r": "many"}')
+    said = pagefleet("plan", file, "--gpu", "H200")
+    assert said.code == 2
+    assert "adapter_config.json: r is many; a whole number from 1 to 512 is needed" in said.err
+
+
+def test_an_adapters_rank_is_fetched_with_its_models_files(
+    pagefleet: Shell, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "adapted.yaml"
+    with serving(Served({"adapter_config.json": b'{"r": 4}'})) as served:
+        file.write_text(adapted(model, f"{{name: a, uri: '{served.address}/'}}"))
+        assert "(rank 16)" in pagefleet("plan", file, "--gpu", "H200").out, "nobody was asked"
+        assert "(rank 4)" in pagefleet("plan", file, "--gpu", "H200", "--fetch").out

@@ -1,16 +1,21 @@
 """From the resource to what the fit is computed for: the one place that knows the resource's names. Pure."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from pagefleet_api import quantity
 from pagefleet_api.gpus import WITHOUT_GPU
 from pagefleet_api.service import Spec
+from pagefleet_api.sizing.adapters import DEFAULT_RANK
 from pagefleet_api.sizing.fit import Demand
 
+_NOTHING_READ: Mapping[str, int] = MappingProxyType({})
 DEFAULT_UTILISATION = 0.90
 DEFAULT_BATCH_TOKENS, DEFAULT_CPU_BATCH_TOKENS = 8192, 512
 
 
-def demand_of(spec: Spec) -> Demand:
-    """What `spec` asks for of each replica."""
+def demand_of(spec: Spec, ranks: Mapping[str, int] = _NOTHING_READ) -> Demand:
+    """What `spec` asks for of each replica. ranks: of adapters, by name, as their files have them."""
     engine = spec.engine
     on_cpu = engine.device in WITHOUT_GPU
     size, share = engine.kv_cache.size, engine.kv_cache.memory_utilization
@@ -28,6 +33,7 @@ def demand_of(spec: Spec) -> Demand:
         tensor=engine.parallelism.tensor,
         pipeline=engine.parallelism.pipeline,
         kv_size_bytes=None if size is None else quantity.to_bytes(size),
+        adapter_ranks=tuple(adapter.rank or ranks.get(adapter.name) or DEFAULT_RANK for adapter in spec.model.adapters),
     )
 
 

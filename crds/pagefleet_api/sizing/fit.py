@@ -7,6 +7,7 @@ of KV tokens there within half a percent. Other engines than vLLM and ours are t
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pagefleet_api.sizing.adapters import adapters_bytes
 from pagefleet_api.sizing.blocks import BLOCK_TOKENS, blocks_for
 from pagefleet_api.sizing.gpu_types import Gpu
 from pagefleet_api.sizing.model import ModelShape
@@ -44,6 +45,8 @@ class Demand:
     pipeline: int = 1
     """Stages, each with its part of the layers on `tensor` GPUs."""
     kv_size_bytes: int | None = None
+    adapter_ranks: tuple[int, ...] = ()
+    """Of each LoRA adapter that every pod has."""
 
     def element_bytes(self, shape: ModelShape) -> int:
         """Of a weight that is not quantised; a format that is not known counts as two.
@@ -78,6 +81,7 @@ class Fit:
     gpu: str
     budget_bytes: int
     weights_bytes: int
+    adapters_bytes: int
     activations_bytes: int
     reserved_bytes: int
     kv_bytes: int
@@ -96,7 +100,8 @@ class Fit:
     @property
     def breakdown(self) -> str:
         """Where the memory goes, in words."""
-        parts = f"weights {gib(self.weights_bytes)}, a step {gib(self.activations_bytes)}"
+        adapters = f", adapters {gib(self.adapters_bytes)}" if self.adapters_bytes else ""
+        parts = f"weights {gib(self.weights_bytes)}{adapters}, a step {gib(self.activations_bytes)}"
         rest = f"the runtime {gib(self.reserved_bytes)}, keys and values {gib(self.kv_bytes)}"
         return f"of {gib(self.budget_bytes)} on {self.gpu}: {parts}, {rest}"
 
@@ -105,7 +110,8 @@ def fit(shape: ModelShape, weights: Weights, demand: Demand, gpu: Gpu) -> Fit:
     """How `demand` does on GPUs of this type, `demand.tensor` in each of `demand.pipeline` stages."""
     budget = int(gpu.usable_bytes * demand.memory_utilisation)
     parts = rank_weights_bytes(shape, weights, demand), activations_bytes(shape, demand), _reserve_bytes(demand)
-    room = budget - sum(parts)
+    adapters = _of_stage(_adapters_bytes(shape, demand), shape, demand)
+    room = budget - sum(parts) - adapters
     wanted_window = min(demand.max_model_len or shape.max_positions, shape.max_positions)
     kv_bytes = room if demand.kv_size_bytes is None else demand.kv_size_bytes
     element_bytes = demand.kv_element_bytes(shape)
@@ -120,6 +126,7 @@ def fit(shape: ModelShape, weights: Weights, demand: Demand, gpu: Gpu) -> Fit:
         gpu=gpu.name,
         budget_bytes=budget,
         weights_bytes=parts[0],
+        adapters_bytes=adapters,
         activations_bytes=parts[1],
         reserved_bytes=parts[2],
         kv_bytes=max(kv_bytes, 0),
@@ -135,14 +142,16 @@ def fit(shape: ModelShape, weights: Weights, demand: Demand, gpu: Gpu) -> Fit:
 def fit_cpu(shape: ModelShape, weights: Weights, demand: Demand, limit_bytes: int | None) -> Fit:
     """As `fit`, in a container's memory limit; without one everything fits. The cache is of the size asked for."""
     activations, kv_bytes = activations_bytes(shape, demand), demand.kv_size_bytes or _CPU_CACHE_BYTES
-    needed = weights.total_bytes + activations + _CPU_PROCESS_BYTES + kv_bytes
+    adapters = _adapters_bytes(shape, demand)
+    held = weights.total_bytes + adapters
+    needed = held + activations + _CPU_PROCESS_BYTES + kv_bytes
     per_token = shape.kv_bytes_per_token(demand.kv_element_bytes(shape))
     blocks = kv_bytes // (per_token * BLOCK_TOKENS)
     window = min(demand.max_model_len or shape.max_positions, shape.max_positions, blocks * BLOCK_TOKENS)
     reason = None
     if limit_bytes is not None and needed > limit_bytes:
         reason = (
-            f"weights {gib(weights.total_bytes)}, cache {gib(kv_bytes)}, a step up to {gib(activations)} and the "
+            f"weights {gib(held)}, cache {gib(kv_bytes)}, a step up to {gib(activations)} and the "
             f"process are more than resources.limits.memory {gib(limit_bytes)}; raise it to at least {gib(needed)}"
         )
     elif blocks == 0:
@@ -151,6 +160,7 @@ def fit_cpu(shape: ModelShape, weights: Weights, demand: Demand, limit_bytes: in
         gpu="cpu",
         budget_bytes=needed if limit_bytes is None else limit_bytes,
         weights_bytes=weights.total_bytes,
+        adapters_bytes=adapters,
         activations_bytes=activations,
         reserved_bytes=_CPU_PROCESS_BYTES,
         kv_bytes=kv_bytes,
@@ -177,6 +187,11 @@ def rank_weights_bytes(shape: ModelShape, weights: Weights, demand: Demand) -> i
     ends = embedding + head if demand.pipeline == 1 else max(embedding, head)
     stage = _of_stage(layers, shape, demand)
     return int(stage / demand.tensor + (ends if demand.runtime == OWN_RUNTIME else ends / demand.tensor))
+
+
+def _adapters_bytes(shape: ModelShape, demand: Demand) -> int:
+    """Of all layers. Each GPU is taken to have them whole: engines share out one of an adapter's two matrices."""
+    return adapters_bytes(shape, demand.adapter_ranks, demand.runtime, demand.element_bytes(shape))
 
 
 def _of_stage(size_bytes: int, shape: ModelShape, demand: Demand) -> int:

@@ -45,9 +45,9 @@ def plan(
     services = documents.read_services(file)
     if config is not None:
         facts.check_one_model(services, file)
-    plans = [
-        estimates.of_service(service, facts.of_service(service, config, index, fetch=fetch), gpus)
-        for service in services
-    ]
+    plans = []
+    for service in services:
+        found, ranks = facts.of_service(service, config, index, fetch=fetch), facts.ranks_of(service, fetch=fetch)
+        plans.append(estimates.of_service(service, found, ranks, gpus))
     typer.echo(report.as_json(plans) if output is Output.JSON else report.as_table(plans))
     raise typer.Exit(0 if all(each.fits_somewhere for each in plans) else 1)

@@ -1,6 +1,6 @@
 """A service on each GPU type. Pure, but for the list of types that the package carries."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pagefleet_api.service import InferenceService
@@ -40,9 +40,11 @@ def chosen(names: Sequence[str]) -> tuple[gpu_types.Gpu, ...]:
         raise InputWrong(f"--gpu: {error}") from error
 
 
-def of_service(service: InferenceService, facts: ModelFacts, types: Sequence[gpu_types.Gpu]) -> ServicePlan:
-    """On a CPU there is one fit, in the container's memory limit."""
-    demand = demand_of(service.spec)
+def of_service(
+    service: InferenceService, facts: ModelFacts, ranks: Mapping[str, int], types: Sequence[gpu_types.Gpu]
+) -> ServicePlan:
+    """On a CPU there is one fit, in the container's memory limit. ranks: of adapters, by name, as their files say."""
+    demand = demand_of(service.spec, ranks)
     weights = facts.weights(demand)
     if demand.device == "cpu":
         fits: tuple[Fit, ...] = (fit_cpu(facts.shape, weights, demand, memory_limit_bytes(service.spec)),)

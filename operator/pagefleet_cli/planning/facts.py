@@ -7,7 +7,7 @@ from typing import Any
 
 from pagefleet_api import model_uri
 from pagefleet_api.service import InferenceService
-from pagefleet_api.sizing import weights
+from pagefleet_api.sizing import adapters, weights
 from pagefleet_api.sizing.facts import CONFIG_FILE, INDEX_FILE, ModelFacts
 from pagefleet_api.sizing.fields import ConfigUnusable
 from pagefleet_cli.errors import FactsMissing, InputWrong
@@ -50,6 +50,31 @@ def of_service(
         f"{name}: spec.model.uri is {uri}, and there is no {CONFIG_FILE} of it on this machine; "
         f"give --config PATH, and --index PATH of its {INDEX_FILE} if it has one, or --fetch for one that is downloaded"
     )
+
+
+def ranks_of(service: InferenceService, *, fetch: bool = False) -> dict[str, int]:
+    """Of adapters of which the service does not say them, by name: from folders on this machine, and from the network.
+
+    One that is in neither is left out. Raises FactsMissing or InputWrong.
+    """
+    found: dict[str, int] = {}
+    for adapter in service.spec.model.adapters:
+        folder = Path(adapter.uri.removeprefix(_LOCAL))
+        if adapter.rank is not None:
+            continue
+        if adapter.uri.startswith(_LOCAL) and (folder / adapters.CONFIG_FILE).is_file():
+            found[adapter.name] = _rank(folder)
+        elif fetch and adapter.downloaded:
+            with online.fetched(adapter.uri, adapter.revision) as fetched:
+                found[adapter.name] = _rank(fetched)
+    return found
+
+
+def _rank(folder: Path) -> int:
+    try:
+        return adapters.AdapterFacts.read(_json(folder / adapters.CONFIG_FILE)).rank
+    except ConfigUnusable as error:
+        raise InputWrong(f"{folder}: {error}") from error
 
 
 def _read(config: Path, folder: Path | None, index: Path | None) -> ModelFacts:

@@ -36,6 +36,7 @@ def _entry(plan: ServicePlan, fit: Fit) -> dict[str, Any]:
         "sequencesAtMaxModelLen": round(fit.sequences, 2),
         "perGpu": {
             "weightsBytes": fit.weights_bytes,
+            "adaptersBytes": fit.adapters_bytes,
             "activationsBytes": fit.activations_bytes,
             "reservedBytes": fit.reserved_bytes,
             "kvBytes": fit.kv_bytes,
@@ -65,6 +66,10 @@ def _print(console: Console, plan: ServicePlan) -> None:
         f"weights {gib(plan.weights.total_bytes)} (from its {plan.weights.source.value}), "
         f"{plan.kv_bytes_per_token:,} KV bytes a token, {where}"
     )
+    ranks = demand.adapter_ranks
+    if ranks:
+        size = gib(max(fit.adapters_bytes for fit in plan.fits))
+        console.print(f"adapters {size} (rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))})")
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="")
     table.add_column("GPU", no_wrap=True)
     table.add_column("FITS")

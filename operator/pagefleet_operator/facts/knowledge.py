@@ -1,8 +1,8 @@
 """What is known of a service's model and of the GPUs before a pod has told anything, as values. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pagefleet_api import quantity
@@ -21,14 +21,19 @@ class GpuNodes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowledge:
-    """`facts` is None while the model's files are being read (`reading`), and where they cannot be: then `unknown`
-    says why. `gpus` is None where no node tells the type of its GPUs, or the operator may not look. `mounts_image`:
-    every node that the pods may go to can mount the model's image, where that is to be decided; None while the API
-    server is too busy to tell. `placeable`: some node could take the pods, however full it is, where pods of another
-    kind are to make room for them; None where that is not to be decided or cannot be told.
+    """What is known; what is not is None, or has its default.
+
+    facts: None while the model's files are being read (`reading`), and where they cannot be: then `unknown` says why.
+    ranks: of adapters, by name, as their own files have them.
+    gpus: None where no node tells the type of its GPUs, or the operator may not look.
+    mounts_image: every node that the pods may go to can mount the model's image, where that is to be decided; None
+    while the API server is too busy to tell.
+    placeable: some node could take the pods, however full it is, where pods of another kind are to make room for them;
+    None where that is not to be decided or cannot be told.
     """
 
     facts: ModelFacts | None = None
+    ranks: Mapping[str, int] = field(default_factory=dict)
     unknown: str = "nobody has looked yet"
     reading: bool = False
     gpus: tuple[GpuNodes, ...] | None = None

@@ -12,9 +12,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from pagefleet_api.model_source import ModelSource
 from pagefleet_api.model_uri import parse
 from pagefleet_api.service import CapacityPolicy, InferenceService
-from pagefleet_api.sizing.facts import CONFIG_FILE, ModelFacts
+from pagefleet_api.sizing.adapters import AdapterFacts
+from pagefleet_api.sizing.facts import ModelFacts
 from pagefleet_operator.apiserver.cache import ServiceKey
 from pagefleet_operator.apiserver.cluster import ApiError, Body
 from pagefleet_operator.apiserver.inquiry import Lister
@@ -22,7 +24,7 @@ from pagefleet_operator.capacity import on_cpu
 from pagefleet_operator.facts.knowledge import GpuNodes, Knowledge, gpu_nodes
 from pagefleet_operator.kinds import NODE, SECRET, Kind
 from pagefleet_operator.models.access import Access, SecretUnusable, asked
-from pagefleet_operator.models.model_files import FilesUnread, ModelKey, read_files
+from pagefleet_operator.models.model_files import Facts, FilesUnread, ModelKey, read_any
 from pagefleet_operator.remembered import Remembered
 
 log = logging.getLogger(__name__)
@@ -36,6 +38,8 @@ _REST_FIRST_S, _REST_CAP_S, _REST_ASKED_CAP_S = 5.0, 60.0, 600.0
 _BUSY_LIMIT_S = 60.0
 """So long a model is asked for again while its source is only busy; then its pods need not wait for the check."""
 _DOUBLINGS = 10
+_MODEL = ""
+"""Among adapters' names, of which none is empty."""
 _REMEMBERED = 1000
 
 
@@ -46,13 +50,13 @@ class Asker(Lister, Protocol):
         """One object, or None when there is none. Raises ApiError."""
 
 
-Reader = Callable[[ModelKey, Mapping[str, str]], Awaitable[ModelFacts]]
-"""Reads a model's facts with these credentials. Raises FilesUnread."""
+Reader = Callable[[ModelKey, Mapping[str, str]], Awaitable[Facts]]
+"""Reads a model's or an adapter's facts with these credentials. Raises FilesUnread."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    facts: ModelFacts | None
+    facts: Facts | None
     unknown: str
     failures: int
     again_s: float
@@ -95,7 +99,7 @@ class Fitting:
         reader: Reader | None = None,
     ) -> None:
         self._asker, self._changed, self._everywhere, self._access = asker, changed, everywhere, access
-        self._reader = reader or read_files
+        self._reader = reader or read_any
         self._tried: dict[ModelKey, _Tried] = Remembered(_REMEMBERED)
         self._reading: dict[ModelKey, set[ServiceKey]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -110,14 +114,27 @@ class Fitting:
             return Knowledge()
         if (refusal := self._access.refusal(spec.model)) is not None:
             return Knowledge(unknown=refusal)
-        secret = spec.model.secret_ref
-        opened_by = None if secret is None else (service.namespace, secret.name)
-        model = ModelKey(spec.model.uri, spec.model.revision, opened_by)
-        tried = self._about_model(model, ServiceKey(service.namespace, service.name))
-        if tried is None:
-            return Knowledge(unknown=f"{CONFIG_FILE} of {spec.model.uri} is being read", reading=True)
-        gpus = None if tried.facts is None or on_cpu(spec) else await self._gpus(spec.resources.gpu.resource_name)
-        return Knowledge(facts=tried.facts, unknown=tried.unknown, gpus=gpus)
+        key, keys = ServiceKey(service.namespace, service.name), self._keys(service)
+        found = {name: self._about_model(model, key) for name, model in keys.items()}
+        tried = {name: known for name, known in found.items() if known is not None}
+        for name, model in keys.items():
+            if name not in tried:
+                return Knowledge(unknown=f"{model.file} of {model.uri} is being read", reading=True)
+        of_model = tried.pop(_MODEL)
+        facts = of_model.facts
+        ranks = {name: each.facts.rank for name, each in tried.items() if isinstance(each.facts, AdapterFacts)}
+        if not isinstance(facts, ModelFacts):
+            return Knowledge(ranks=ranks, unknown=of_model.unknown)
+        gpus = None if on_cpu(spec) else await self._gpus(spec.resources.gpu.resource_name)
+        return Knowledge(facts=facts, ranks=ranks, unknown="", gpus=gpus)
+
+    def _keys(self, service: InferenceService) -> dict[str, ModelKey]:
+        """What is to be read: the model, and by their names the adapters of which nobody says the rank."""
+        model, *sources = service.spec.model.sources
+        named = zip(service.spec.model.adapters, sources, strict=True)
+        unsaid = {adapter.name: source for adapter, source in named if adapter.rank is None}
+        readable = {name: source for name, source in unsaid.items() if self._access.refusal(source) is None}
+        return {name: _key(service, source, name) for name, source in {_MODEL: model, **readable}.items()}
 
     def _about_model(self, model: ModelKey, asks: ServiceKey) -> _Tried | None:
         """What became of reading it; None while that goes on for the first time."""
@@ -209,6 +226,12 @@ class Fitting:
             self._nodes = {name: nodes for name, nodes in self._nodes.items() if now_s < nodes[1]}
             known = self._nodes[resource] = (found, now_s + _NODES_FRESH_S)
         return known[0]
+
+
+def _key(service: InferenceService, source: ModelSource, name: str) -> ModelKey:
+    secret = source.secret_ref
+    opened_by = None if secret is None else (service.namespace, secret.name)
+    return ModelKey(source.uri, source.revision, opened_by, adapter=name != _MODEL)
 
 
 def _source(model: ModelKey) -> tuple[str, str]:

@@ -9,11 +9,13 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pagefleet_api.download import DownloadFailure
+from pagefleet_api.sizing import adapters
+from pagefleet_api.sizing.adapters import AdapterFacts
 from pagefleet_api.sizing.facts import CONFIG_FILE, INDEX_FILE, ModelFacts
 from pagefleet_api.sizing.fields import ConfigUnusable
 
@@ -34,20 +36,47 @@ class FilesUnread(Exception):
 
 
 class ModelKey(NamedTuple):
-    """One version of a model. `secret` opens it (namespace and name), or everybody may read it."""
+    """One version of a model, or of an adapter. `secret` opens it (namespace and name), or everybody may read it."""
 
     uri: str
     revision: str | None = None
     secret: tuple[str, str] | None = None
+    adapter: bool = False
+
+    @property
+    def file(self) -> str:
+        """What of it must be there."""
+        return adapters.CONFIG_FILE if self.adapter else CONFIG_FILE
+
+
+Facts = ModelFacts | AdapterFacts
+
+
+async def read_any(model: ModelKey, credentials: Mapping[str, str]) -> Facts:
+    """The facts of a model, or of an adapter, by the fetcher. Raises FilesUnread."""
+    return await (read_adapter if model.adapter else read_files)(model, credentials)
 
 
 async def read_files(model: ModelKey, credentials: Mapping[str, str]) -> ModelFacts:
     """The model's facts by the fetcher. Raises FilesUnread."""
+    async with _fetched(model, credentials) as folder:
+        index = folder / INDEX_FILE
+        return ModelFacts.read(_json(folder / CONFIG_FILE), index=_json(index) if index.exists() else None)
+
+
+async def read_adapter(adapter: ModelKey, credentials: Mapping[str, str]) -> AdapterFacts:
+    """The adapter's facts likewise. Raises FilesUnread."""
+    async with _fetched(adapter, credentials) as folder:
+        return AdapterFacts.read(_json(folder / adapters.CONFIG_FILE))
+
+
+@contextlib.asynccontextmanager
+async def _fetched(model: ModelKey, credentials: Mapping[str, str]) -> AsyncIterator[Path]:
+    """A folder with the files that tell sizes, while they are read. Raises FilesUnread, also for what those raise."""
     work = Path(tempfile.mkdtemp(prefix="pagefleet-facts-"))
     try:
         await _fetch(model, work / "model", credentials)
-        index = work / "model" / INDEX_FILE
-        return ModelFacts.read(_json(work / "model" / CONFIG_FILE), index=_json(index) if index.exists() else None)
+        yield work / "model"
     except ConfigUnusable as error:
         raise FilesUnread(f"{model.uri}: {error}") from error
     finally:

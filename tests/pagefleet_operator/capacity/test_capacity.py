@@ -54,6 +54,32 @@ def test_the_condition_says_what_is_expected_before_a_pod_runs(
     assert verdict.message.startswith(expected[2])
 
 
+SQL = {"name": "sql", "uri": "hf://org/sql"}
+BY_VLLM: dict[str, Any] = {
+    "model": {"uri": "hf://org/m", "adapters": [SQL]},
+    "engine": {**ON_A_GPU["engine"], "runtime": "vllm", "image": "v"},
+}
+
+
+def test_adapters_take_of_what_keys_and_values_had() -> None:
+    plain = judged(knows("H200"), **{**BY_VLLM, "model": {"uri": "hf://org/m"}}).capacity
+    counted = judged(knows("H200", ranks={"sql": 8}), **BY_VLLM)
+    assert plain is not None and plain.estimated is not None
+    assert counted.capacity is not None and counted.capacity.estimated is not None
+    assert counted.capacity.estimated.kv_tokens < plain.estimated.kv_tokens
+    assert counted.capacity.estimated.weights_bytes == plain.estimated.weights_bytes
+    assert counted.verdict is not None and "adapters 0.1 GiB" in counted.verdict.message
+
+
+def test_an_adapter_that_vllm_would_not_start_with_is_told_of_before_it_runs() -> None:
+    found = judged(knows("H200", ranks={"sql": 64}), capacityPolicy="Enforce", **BY_VLLM)
+    words = "adapter sql has rank 64, and vLLM is to set room aside for 16: set model.adapters[sql].rank to 64"
+    assert found.verdict == (False, "TooLarge", words)
+    assert found.holds_back
+    others = {**BY_VLLM, "engine": {**BY_VLLM["engine"], "runtime": "sglang"}}
+    assert judged(knows("H200", ranks={"sql": 64}), **others).verdict != found.verdict
+
+
 def test_the_least_type_that_suffices_is_estimated_for() -> None:
     found = judged(knows("H200", "L40S", "L4")).capacity
     assert found is not None and found.estimated is not None

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pagefleet_api.service import InferenceService
+from pagefleet_api.sizing.adapters import AdapterFacts
 from pagefleet_api.sizing.facts import ModelFacts
 from pagefleet_operator.apiserver import cluster as api
 from pagefleet_operator.apiserver.cache import ServiceKey
@@ -19,7 +20,7 @@ from pagefleet_operator.kinds import Kind
 from pagefleet_operator.models import fitting, model_files
 from pagefleet_operator.models.access import Access
 from pagefleet_operator.models.fitting import Fitting
-from pagefleet_operator.models.model_files import FilesUnread, ModelKey, read_files
+from pagefleet_operator.models.model_files import Facts, FilesUnread, ModelKey, read_any, read_files
 from tests.pagefleet_api.sizing import configs
 from tests.pagefleet_fetch.servers import Fault, hub
 from tests.pagefleet_operator.capacity.test_knowledge import node
@@ -56,12 +57,12 @@ class World:
             return None
         return {"data": {key: base64.b64encode(value.encode()).decode() for key, value in self.secret.items()}}
 
-    async def read_files(self, model: ModelKey, credentials: Mapping[str, str]) -> ModelFacts:
+    async def read_files(self, model: ModelKey, credentials: Mapping[str, str]) -> Facts:
         self.given.append(credentials)
         self.reads.append(model.uri)
         if self.fails is not None:
             raise FilesUnread(self.fails, busy=self.busy)
-        return FACTS
+        return AdapterFacts(8) if model.adapter else FACTS
 
     async def items(self, kind: Kind, namespace: str | None, *, fields: str = "") -> list[dict[str, Any]]:
         self.lists += 1
@@ -360,3 +361,38 @@ async def test_a_fetcher_that_ends_without_a_word_is_told_by_its_status(monkeypa
     with pytest.raises(FilesUnread, match="hf://org/name: the fetcher ended with status 1") as broken:
         await read_files(ModelKey("hf://org/name"), {})
     assert not broken.value.busy
+
+
+async def test_ranks_of_adapters_are_read_where_nobody_says_them() -> None:
+    world = World()
+    adapters = [
+        {"name": "a", "uri": "hf://org/a"},
+        {"name": "twin", "uri": "hf://org/a"},
+        {"name": "said", "uri": "hf://org/b", "rank": 4},
+        {"name": "here", "uri": "pvc://claim/c"},
+    ]
+    of = remote(model={"uri": "hf://org/llama", "adapters": adapters}, engine={"runtime": "vllm", "image": "v"})
+    assert (await world.fitting.about(of)).reading
+    found = await world.knows(of)
+    assert sorted(world.reads) == ["hf://org/a", "hf://org/llama"]
+    assert (found.facts, found.ranks) == (FACTS, {"a": 8, "twin": 8})
+
+
+async def test_an_adapter_that_cannot_be_read_hides_no_model() -> None:
+    world = World()
+
+    async def broken(model: ModelKey, credentials: Mapping[str, str]) -> Facts:
+        if model.adapter:
+            raise FilesUnread("no such adapter")
+        return FACTS
+
+    world.fitting = Fitting(world, world.told.append, everywhere=True, reader=broken)
+    model = {"uri": "hf://org/llama", "adapters": [{"name": "a", "uri": "hf://org/a"}]}
+    found = await world.knows(remote(model=model, engine={"runtime": "vllm", "image": "v"}))
+    assert (found.facts, found.ranks) == (FACTS, {})
+
+
+async def test_the_fetcher_reads_an_adapters_rank() -> None:
+    with hub({"adapter_config.json": b'{"r": 32}', "adapter_model.safetensors": b"never asked for"}) as (served, _):
+        adapter = ModelKey("hf://org/name", adapter=True)
+        assert await read_any(adapter, {"HF_ENDPOINT": served.address}) == AdapterFacts(32)

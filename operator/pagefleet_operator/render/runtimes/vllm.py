@@ -11,6 +11,7 @@ from pagefleet_api import labels, quantity
 from pagefleet_api.gpus import Device
 from pagefleet_api.runtimes import Runtime
 from pagefleet_api.service import Engine, InferenceService
+from pagefleet_api.sizing.adapters import DEFAULT_RANK, vllm_rank
 from pagefleet_api.speculative import DEFAULT_TOKENS, Speculative
 from pagefleet_operator.facts.expansion import literal
 from pagefleet_operator.render import chat_template
@@ -29,8 +30,6 @@ from pagefleet_operator.render.runtimes.parts import (
     tensor,
 )
 
-_RANKS = (16, 32, 64, 128, 256, 320, 512)
-"""What --max-lora-rank takes, from its default on."""
 _ON_CPU = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 """A pod has no cores of its own: threads that are bound to some would share them with another pod's."""
 
@@ -74,15 +73,11 @@ def _flags(service: InferenceService) -> list[str]:
 
 
 def _adapters(service: InferenceService, model: ModelPlace) -> list[str]:
-    """All may be in one batch. One whose rank is above the limit ends its start, and its last words say so.
-
-    Source: vllm/config/lora.py (v0.18).
-    """
+    """All may be in one batch. One whose rank is above the limit ends its start, and its last words say so."""
     if not model.adapters:
         return []
-    rank = max(adapter.rank or _RANKS[0] for adapter in service.spec.model.adapters)
-    enough = next(each for each in _RANKS if each >= rank)
-    limits = flags(("--max-loras", len(model.adapters)), ("--max-lora-rank", enough))
+    ranks = [adapter.rank or DEFAULT_RANK for adapter in service.spec.model.adapters]
+    limits = flags(("--max-loras", len(model.adapters)), ("--max-lora-rank", vllm_rank(ranks)))
     return ["--enable-lora", *limits, "--lora-modules", *(literal(str(each)) for each in model.adapters)]
 
 
