@@ -12,8 +12,11 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from pagefleet_engine.kernels import gated_warps
 from pagefleet_engine.kernels.activation import Activation, activated
 
+FEW_ROWS = 128
+"""More are `gated_warps`'."""
 _ALIGNED_BYTES = 16
 
 
@@ -83,13 +86,14 @@ def pays(hidden: torch.Tensor, weight: torch.Tensor) -> bool:
 def faster(rows: int, inner: int, multiprocessors: int) -> bool:
     """Whether `rows` rows are of those that gain, as measured on an H200 (see bench/LOG.md), and its tiles fill most of
     the GPU."""
-    cut = choose(rows)
-    tiles = triton.cdiv(rows, cut.rows) * triton.cdiv(inner, cut.columns)
-    return (rows <= 128 or rows >= 384) and 4 * tiles >= 3 * multiprocessors
+    gains = rows <= FEW_ROWS or 240 < rows <= 256 or rows >= 384
+    height, columns = (choose(rows).rows, choose(rows).columns) if rows <= FEW_ROWS else gated_warps.TILE
+    tiles = triton.cdiv(rows, height) * triton.cdiv(inner, columns)
+    return gains and 4 * tiles >= 3 * multiprocessors
 
 
 def choose(rows: int) -> GatedConfig:
-    """A good cut for `rows` rows (likewise)."""
+    """A good cut for `rows` rows, up to `FEW_ROWS` (likewise)."""
     if rows <= 16:
         return GatedConfig(rows=16, columns=64, width=128, stages=3, warps=4, group=1, swapped=True)
     if rows <= 32:
@@ -104,6 +108,8 @@ def gated_product(
 ) -> torch.Tensor:
     """[rows, inner] = act(gate) · up of `hidden` [rows, width] · `weight` [2 · inner, width]ᵀ, gates first."""
     (rows, width), inner = hidden.shape, len(weight) // 2
+    if config is None and rows > FEW_ROWS:
+        return gated_warps.gated_product(hidden, weight, kind)
     out = torch.empty((rows, inner), dtype=hidden.dtype, device=hidden.device)
     cut = config or choose(rows)
     tiles = triton.cdiv(rows, cut.rows) * triton.cdiv(inner, cut.columns)

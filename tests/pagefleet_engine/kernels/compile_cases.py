@@ -4,7 +4,18 @@ from collections.abc import Callable
 
 import torch
 
-from pagefleet_engine.kernels import activation, cuts, gemv, grouped_gemm, invariant_gemm, norm, rope, sampling
+from pagefleet_engine.kernels import (
+    activation,
+    cuts,
+    gated_gemm,
+    gated_warps,
+    gemv,
+    grouped_gemm,
+    invariant_gemm,
+    norm,
+    rope,
+    sampling,
+)
 from tests.pagefleet_engine.kernels.compiling import report
 
 WIDTH = 4096
@@ -66,9 +77,18 @@ def experts() -> None:
         grouped_gemm.combine(found, half(rows // 8, 8), routing)
 
 
+def gated_products() -> None:
+    for rows in (16, 32, 64, 128):
+        gated_gemm.gated_product(half(rows, WIDTH), half(28672, WIDTH), "silu")
+    for kind in ("silu", "gelu_tanh"):
+        gated_warps.gated_product(half(1280, WIDTH), half(28672, WIDTH), kind, programs=132)
+
+
 CASES: dict[str, Callable[[], None]] = {
     case.__name__: case for case in (norms, rotation, activations, draws, layers_of_few_rows, invariant_layers, experts)
 }
+HOPPER_CASES: dict[str, Callable[[], None]] = {"gated_products": gated_products}
 
 if __name__ == "__main__":
     report(CASES)
+    report(HOPPER_CASES, [90])

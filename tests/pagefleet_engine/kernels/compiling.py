@@ -8,7 +8,7 @@ import json
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,10 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.experimental.gluon._runtime import GluonASTSource
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.runtime.jit import JITFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 CAPABILITIES = (80, 90)
 _POINTERS = {
@@ -80,7 +83,8 @@ def usage(launch: Launch, capability: int) -> Usage:
         signature[parameter.name] = _kind(value)
         if specialised and (isinstance(value, torch.Tensor) or (type(value) is int and value % 16 == 0)):
             attributes[(index,)] = [["tt.divisibility", 16]]
-    source = ASTSource(launch.kernel, signature, constants, attributes)
+    kind = GluonASTSource if launch.kernel.is_gluon() else ASTSource
+    source = kind(launch.kernel, signature, constants, attributes)
     compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=launch.options)
     registers, local_bytes = _resources(compiled.asm["cubin"])
     shown = {name: value for name, value in constants.items() if isinstance(value, (int, str))}
@@ -90,6 +94,9 @@ def usage(launch: Launch, capability: int) -> Usage:
 def _kind(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return _POINTERS[value.dtype]
+    if isinstance(value, TensorDescriptor | GluonDescriptor):
+        layout = f",{value.layout!r}" if isinstance(value, GluonDescriptor) else ""
+        return f"tensordesc<{_POINTERS[value.base.dtype][1:]}{list(value.block_shape)}{layout}>"
     if isinstance(value, float):
         return "fp32"
     return "i32" if -(2**31) <= value < 2**31 else "i64"
@@ -108,11 +115,11 @@ def _resources(cubin: bytes) -> tuple[int, int]:
     return int(found[1]), int(found[2]) + int(found[3])
 
 
-def report(cases: Mapping[str, Callable[[], object]]) -> None:
+def report(cases: Mapping[str, Callable[[], object]], capabilities: Sequence[int] = CAPABILITIES) -> None:
     """Print one JSON line for each kernel that each case launches, on each capability."""
     for name, case in cases.items():
         with recorded() as launches:
             case()
         for launch in launches:
-            for capability in CAPABILITIES:
+            for capability in capabilities:
                 print(json.dumps({"case": name, **usage(launch, capability)._asdict()}), flush=True)

@@ -35,7 +35,7 @@ def test_tiles_that_reach_past_the_end_change_nothing(
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("rows", [1, 8, 17, 64, 100, 384, 1000, 8192])
+@pytest.mark.parametrize("rows", [1, 8, 17, 64, 100, 130, 256, 384, 1000, 8192])
 @pytest.mark.parametrize(("inner", "width"), [(14336, 4096), (3000, 1024)])
 def test_the_chosen_cuts_are_right(device: str, rows: int, inner: int, width: int) -> None:
     torch.manual_seed(rows)
@@ -70,6 +70,9 @@ def test_a_product_whose_rows_do_not_lie_on_16_bytes_does_not_pay(
         (1, 14336, True),
         (128, 14336, True),
         (200, 14336, False),
+        (240, 14336, False),
+        (256, 14336, True),
+        (300, 14336, False),
         (400, 14336, True),
         (8, 3072, False),
         (2048, 3072, True),
