@@ -27,8 +27,6 @@ def load_runner(launch: Launch) -> LoadedRunner:
     The import is inside, since it takes seconds in which the core must already send heartbeats. A paced engine
     computes nothing and needs no torch.
     """
-    if launch.adapters:
-        raise StartImpossible("--adapter: this engine computes no adapters yet; leave the flag out")
     if launch.device == PACED:
         return _load_paced(launch)
     started = time.perf_counter()

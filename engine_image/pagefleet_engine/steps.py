@@ -73,6 +73,9 @@ class SequenceStep(msgspec.Struct, frozen=True, kw_only=True):
     sampling penalises: the tokens up to the one that this step samples. From there on the runner keeps it
     itself, token by token as the sequence decodes; a preempted sequence is prefilled again and its history
     told anew.
+
+    `adapter` is the place in the launch of the LoRA adapter that computes the sequence, in all of its steps; None
+    is the model itself.
     """
 
     sequence_id: int
@@ -85,6 +88,7 @@ class SequenceStep(msgspec.Struct, frozen=True, kw_only=True):
     next_prompt_token: int | None = None
     history: History | None = None
     preemptions: int = 0
+    adapter: int | None = None
 
     @property
     def tokens(self) -> int:

@@ -16,6 +16,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
 
     `request_id` is unique for the life of the core. `cache_salt` keeps tenants' prefixes apart.
     `priority` and `tenant` are for the policies that go by them; the smallest priority is first.
+    `adapter` is the place in the launch of the LoRA adapter that answers; None is the model itself.
     """
 
     request_id: int
@@ -27,6 +28,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     cache_salt: str = ""
     priority: int = 0
     tenant: str = ""
+    adapter: int | None = None
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):

@@ -113,7 +113,7 @@ class Answer(msgspec.Struct, Generic[ChoiceT], frozen=True):
 class Model(msgspec.Struct, frozen=True):
     """An entry of `/v1/models`; `device` and `weights` say plainly where answers mean nothing.
 
-    `root` is what vLLM's benchmark client asks for beside the id.
+    `root` is what vLLM's benchmark client asks for beside the id. `parent` is the model that an adapter adapts.
     """
 
     id: str
@@ -122,6 +122,7 @@ class Model(msgspec.Struct, frozen=True):
     max_model_len: int
     device: str
     weights: str
+    parent: str | None
     object: str = "model"
     owned_by: str = "pagefleet"
 

@@ -16,8 +16,6 @@ from pagefleet_engine.api.chat import ChatDialect
 from pagefleet_engine.api.choice import Choice, Delta
 from pagefleet_engine.api.completions import CompletionDialect
 from pagefleet_engine.api.dialect import Dialect, Heading, Whole
-from pagefleet_engine.api.errors import ModelUnknown
-from pagefleet_engine.api.fields import shown
 from pagefleet_engine.api.gate import Claim
 from pagefleet_engine.api.generation import ClientGone, Direct, Generation, Progress
 from pagefleet_engine.api.host import EngineHost
@@ -63,29 +61,23 @@ class Endpoints:
     async def models(self, request: Request) -> Response:
         """GET /v1/models."""
         self._host.keys.tenant_salt(request.headers.get("authorization"))
-        return json_response(to_json(ModelList([self._model()])))
+        names = self._host.names
+        return json_response(to_json(ModelList([self._model(name) for name in (names.model, *names.adapters)])))
 
     async def model(self, request: Request) -> Response:
         """GET /v1/models/NAME."""
         self._host.keys.tenant_salt(request.headers.get("authorization"))
-        self._check_model(request.path_params["name"])
-        return json_response(to_json(self._model()))
+        name = request.path_params["name"]
+        self._host.names.adapter(name)
+        return json_response(to_json(self._model(name)))
 
-    def _model(self) -> Model:
+    def _model(self, name: str) -> Model:
         host, device = self._host, self._host.ready.device
         weights = _MADE_UP_WEIGHTS if host.launch.load_format == "dummy" else "the model's"
         if device == _PACED:
             device, weights = "paced (computes nothing)", "none"
-        return Model(
-            host.model_name, host.model_name, host.created_at_s, self._capacity().window_tokens, device, weights
-        )
-
-    def _check_model(self, name: str | None) -> None:
-        if name is not None and name != self._host.model_name:
-            raise ModelUnknown(
-                f"The model {shown(name)} does not exist here; this server has {shown(self._host.model_name)}.",
-                param="model",
-            )
+        parent = None if name == host.model_name else host.model_name
+        return Model(name, name, host.created_at_s, self._capacity().window_tokens, device, weights, parent)
 
     async def _answer(
         self,
@@ -101,14 +93,15 @@ class Endpoints:
         try:
             parsed = await self._parse(kind, request)
             request.state.upload.release()
-            self._check_model(parsed.model)
+            adapter = host.names.adapter(parsed.model)
             planning.check_priority(parsed, host.launch.scheduling_policy)
             caller = Caller.of(tenant_salt, parsed.cache_salt, parsed.user)
-            heading = Heading(id_prefix + secrets.token_hex(_ID_BYTES), int(time.time()), host.model_name, host.model)
+            answer_id, name = id_prefix + secrets.token_hex(_ID_BYTES), parsed.model or host.model_name
+            heading = Heading(answer_id, int(time.time()), name, host.model)
             dialect = dialect_kind(parsed, heading)
             claim = host.gate.admit(parsed.choices, dialect.asked.prompts)
             try:
-                generation = await self._begin(dialect, claim, caller, arrived_at_s)
+                generation = await self._begin(dialect, claim, caller, adapter, arrived_at_s)
             except BaseException:
                 claim.release_rest()
                 raise
@@ -135,7 +128,9 @@ class Endpoints:
         """Off the loop: probes and other answers go on meanwhile."""
         return await self._host.in_text_thread(work, *args)
 
-    async def _begin(self, dialect: Dialect, claim: Claim, caller: Caller, arrived_at_s: float) -> Generation:
+    async def _begin(
+        self, dialect: Dialect, claim: Claim, caller: Caller, adapter: int | None, arrived_at_s: float
+    ) -> Generation:
         """Tokenise, off the loop where that is slow, check what can never run, hand the sequences to the core."""
         host, capacity = self._host, self._capacity()
         if dialect.prompts_are_quick:
@@ -152,6 +147,7 @@ class Endpoints:
             request_ids=host.core.take_ids(len(prompts) * dialect.request.choices),
             fresh_seed=lambda: secrets.randbits(_SEED_BITS),
             caller=caller,
+            adapter=adapter,
         )
         claim.size([len(submit.prompt_token_ids) for submit in plan.submits])
         return Generation(host.core, host.recorder, claim, plan, clock=host.clock, arrived_at_s=arrived_at_s)

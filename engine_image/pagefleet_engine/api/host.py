@@ -14,6 +14,7 @@ from pagefleet_engine.api.drain import Intake
 from pagefleet_engine.api.errors import ApiError, Cut, Draining, Starting
 from pagefleet_engine.api.gate import Gate
 from pagefleet_engine.api.model import ServedModel
+from pagefleet_engine.api.names import ServedNames
 from pagefleet_engine.api.recorder import Recorder
 from pagefleet_engine.api.refusal_log import Refusal, RefusalLog
 from pagefleet_engine.api.snapshot import Snapshot
@@ -43,7 +44,7 @@ class EngineHost:
         changed: Callable[[], None],
     ) -> None:
         self.launch = launch
-        self.model_name = model_name
+        self.names = ServedNames(model_name, tuple(adapter.name for adapter in launch.adapters))
         self.clock = clock
         self.created_at_s = created_at_s
         self.text_threads = text_threads
@@ -58,6 +59,11 @@ class EngineHost:
         self.open_responses = 0
         self.loop_beat_at_s = self._started_at_s = clock()
         self._model: ServedModel | None = None
+
+    @property
+    def model_name(self) -> str:
+        """The name of the model itself, which stands for the engine in metrics and logs."""
+        return self.names.model
 
     @property
     def model(self) -> ServedModel:

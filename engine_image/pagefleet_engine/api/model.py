@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 TokenIds = tuple[int, ...]
 
 
-def served_name(name: str | None, uri: str) -> str:
-    """The name that clients use: the one given, else the last path part of the URI."""
-    return name or uri.rstrip("/").rpartition("/")[2]
-
-
 @dataclass(frozen=True, slots=True)
 class ServedModel:
     """Everything slow about text; all methods may run in any thread.

@@ -83,6 +83,7 @@ def plan(
     request_ids: Sequence[int],
     fresh_seed: Callable[[], int],
     caller: Caller,
+    adapter: int | None = None,
 ) -> Plan:
     """One `Submit` and one `Choice` for each choice of each prompt; raises `InvalidRequest`."""
     logit_bias = _logit_bias(request, tokenizer.vocab_size)
@@ -105,6 +106,7 @@ def plan(
                     cache_salt=caller.cache_salt,
                     priority=request.priority or 0,
                     tenant=caller.tenant,
+                    adapter=adapter,
                 )
             )
     stops = [Pattern.of(stop) for stop in request.stops]

@@ -22,7 +22,8 @@ from pagefleet_engine.api.core_child import CoreChild
 from pagefleet_engine.api.drain import Ending, Intake
 from pagefleet_engine.api.host import EngineHost
 from pagefleet_engine.api.listeners import ClientListener, ProbeListener
-from pagefleet_engine.api.model import ServedModel, served_name
+from pagefleet_engine.api.model import ServedModel
+from pagefleet_engine.api.names import served_name
 from pagefleet_engine.api.templates import TemplateInvalid
 from pagefleet_engine.models.errors import ModelError
 from pagefleet_engine.models.source import ModelFiles

@@ -27,12 +27,13 @@ class SeatState(NamedTuple):
 class StepInputs(NamedTuple):
     """Where every step finds its inputs, always at the same addresses; int32.
 
-    [rows] token ids, positions and KV slots; [decodes] seats and context lengths of the decode rows.
+    [rows] token ids, positions, KV slots and adapters; [decodes] seats and context lengths of the decode rows.
     """
 
     tokens: torch.Tensor
     positions: torch.Tensor
     slots: torch.Tensor
+    adapters: torch.Tensor
     seats: torch.Tensor
     context_lengths: torch.Tensor
 
@@ -40,14 +41,16 @@ class StepInputs(NamedTuple):
 class PackedCounts(NamedTuple):
     """How much of each part the packed array holds, in its order.
 
-    `rows` tokens, positions and slots (three runs); `decodes` seats; `blocks` pairs of a place in the flat block
-    tables and a block; `parameters` groups of seat, temperature's bits, the seed's low and high half.
+    `rows` tokens, positions, slots and, where `adapted`, adapters (a run each); `decodes` seats; `blocks` pairs of a
+    place in the flat block tables and a block; `parameters` groups of seat, temperature's bits, the seed's low and high
+    half.
     """
 
     rows: int
     decodes: int
     blocks: int
     parameters: int
+    adapted: bool = False
 
 
 _VARYING = ["rows", "decodes", "blocks", "parameters", "vocab_size"]
@@ -55,12 +58,12 @@ _VARYING = ["rows", "decodes", "blocks", "parameters", "vocab_size"]
 
 @triton.jit(do_not_specialize=_VARYING)
 def _prepare(
-    packed, tokens, positions, slots, seats, context_lengths, newest_token, block_tables, temperature, seeds,
-    rows, decodes, blocks, parameters, vocab_size, BLOCK: tl.constexpr,
+    packed, tokens, positions, slots, adapters, seats, context_lengths, newest_token, block_tables, temperature, seeds,
+    rows, decodes, blocks, parameters, vocab_size, RUNS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     is_row, is_decode = index < rows, index < decodes
-    seat = tl.load(packed + 3 * rows + index, mask=is_decode, other=0)
+    seat = tl.load(packed + RUNS * rows + index, mask=is_decode, other=0)
     token = tl.load(packed + index, mask=is_row, other=0)
     held = tl.load(newest_token + seat, mask=is_decode & (token == FROM_SEAT), other=0)
     token = tl.where(token == FROM_SEAT, held, token)
@@ -71,12 +74,14 @@ def _prepare(
     tl.store(tokens + index, token, mask=is_row)
     tl.store(positions + index, position, mask=is_row)
     tl.store(slots + index, slot, mask=is_row)
+    if RUNS == 4:
+        tl.store(adapters + index, tl.load(packed + 3 * rows + index, mask=is_row, other=0), mask=is_row)
     tl.store(seats + index, seat, mask=is_decode)
     tl.store(context_lengths + index, position + 1, mask=is_decode)
-    pair = packed + 3 * rows + decodes + 2 * index
+    pair = packed + RUNS * rows + decodes + 2 * index
     place = tl.load(pair, mask=index < blocks, other=0)
     tl.store(block_tables + place, tl.load(pair + 1, mask=index < blocks, other=0), mask=index < blocks)
-    group = packed + 3 * rows + decodes + 2 * blocks + 4 * index
+    group = packed + RUNS * rows + decodes + 2 * blocks + 4 * index
     is_group = index < parameters
     owner = tl.load(group, mask=is_group, other=0)
     heat = tl.load(group + 1, mask=is_group, other=0).to(tl.float32, bitcast=True)
@@ -97,7 +102,11 @@ def _keep(sampled, seats, newest_token, count, BLOCK: tl.constexpr):
 def prepare(packed: torch.Tensor, counts: PackedCounts, inputs: StepInputs, state: SeatState, vocab_size: int) -> None:
     """Unpack a step: fill `inputs` and apply the deltas to `state`. `packed` is int32 on the device."""
     longest = max(counts.rows, counts.blocks, counts.parameters)
-    _prepare[(triton.cdiv(longest, _BLOCK),)](packed, *inputs, *state, *counts, vocab_size, BLOCK=_BLOCK)
+    runs = 4 if counts.adapted else 3
+    _prepare[(triton.cdiv(longest, _BLOCK),)](
+        packed, *inputs, *state, counts.rows, counts.decodes, counts.blocks, counts.parameters, vocab_size,
+        RUNS=runs, BLOCK=_BLOCK,
+    )  # fmt: skip
 
 
 def keep_sampled(sampled: torch.Tensor, seats: torch.Tensor, state: SeatState) -> None:

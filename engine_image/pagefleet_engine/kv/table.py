@@ -19,19 +19,20 @@ class BlockTable:
     """
 
     __slots__ = (
-        "_cache_salt",
         "_digests",
         "_pool",
         "_promised_blocks",
         "_published_blocks",
+        "_root",
         "_shared",
         "blocks",
         "capacity_tokens",
     )
 
-    def __init__(self, pool: BlockPool, cache_salt: str, *, shared: bool = True) -> None:
+    def __init__(self, pool: BlockPool, cache_salt: str, *, adapter: int | None = None, shared: bool = True) -> None:
+        """`adapter` computes the blocks, None the model itself."""
         self._pool = pool
-        self._cache_salt = cache_salt
+        self._root = digests.root(cache_salt, adapter)
         self._shared = shared
         self._digests: list[bytes] = []
         self._published_blocks = 0
@@ -73,7 +74,7 @@ class BlockTable:
     def _readable(self, token_ids: Sequence[int], readable_tokens: int) -> list[bytes]:
         """The names of the whole blocks among the first `readable_tokens` tokens."""
         blocks = readable_tokens // BLOCK_TOKENS if self._shared else 0
-        digests.extend(self._digests, self._cache_salt, token_ids, blocks)
+        digests.extend(self._digests, self._root, token_ids, blocks)
         return self._digests[:blocks]
 
     def grow(self) -> bool:
@@ -90,7 +91,7 @@ class BlockTable:
         if not self._shared:
             return
         full_blocks = computed_tokens // BLOCK_TOKENS
-        digests.extend(self._digests, self._cache_salt, token_ids, full_blocks)
+        digests.extend(self._digests, self._root, token_ids, full_blocks)
         for index in range(self._published_blocks, full_blocks):
             self._pool.publish(self.blocks[index], self._digests[index])
         self._withdraw(full_blocks)

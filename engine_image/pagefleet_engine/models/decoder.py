@@ -5,11 +5,16 @@ another batch, in other chunks or with a cached prefix gives logits that differ 
 5e-4). A greedy answer is the same unless two tokens are that close.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch.nn import functional
 
 from pagefleet_engine.models import experts, rotary
 from pagefleet_engine.models.activation import gated
+from pagefleet_engine.models.adapter_weights import AdapterSource
+from pagefleet_engine.models.adapters import join_adapters
+from pagefleet_engine.models.adapting import Addition, LayerAdditions, additions
 from pagefleet_engine.models.attention import HeadShape, StepAttention
 from pagefleet_engine.models.config import ModelConfig
 from pagefleet_engine.models.layers import LayerWeights, read_layer, read_top
@@ -31,8 +36,9 @@ class Decoder(PagedDecoder):
         dtype: torch.dtype,
         device: torch.device,
         max_positions: int,
+        adapters: Sequence[AdapterSource] = (),
     ) -> None:
-        """Read all weights; `allocate` must follow before `forward`."""
+        """Read all weights; `allocate` must follow before `forward`. A step's adapters are places in `adapters`."""
         super().__init__(config, dtype, device)
         self._shape = HeadShape.of(config)
         self._norm_shape = (config.hidden_size,)
@@ -46,13 +52,15 @@ class Decoder(PagedDecoder):
             ]
             self._final_norm = placement.norm(top.final_norm)
             self._head = self._embedding if config.tied_head else placement.matrix(top.head)
+            self._adapters = join_adapters(adapters, config, placement.low_rank, device)
             self._rotations = [rotary.rotations(rope, max_positions).to(device)[:, None] for rope in config.ropes]
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of all weights on the device."""
         layers = [tensor for layer in self._layers for tensor in layer.tensors()]
-        kept = {id(tensor): tensor for tensor in [self._embedding, self._head, self._final_norm, *layers]}
+        adapters = () if self._adapters is None else self._adapters.tensors()
+        kept = {id(tensor): tensor for tensor in [self._embedding, self._head, self._final_norm, *layers, *adapters]}
         return sum(tensor.nbytes for tensor in kept.values())
 
     def _forward(self, step: PackedStep, progress: Progress) -> torch.Tensor:
@@ -63,16 +71,19 @@ class Decoder(PagedDecoder):
         hidden = self._embedding.index_select(0, self._ints(step.token_ids))
         if self._embedding_scale != 1.0:
             hidden.mul_(self._embedding_scale)
-        for layer, memory, how in zip(self._layers, self._memory, config.attention, strict=True):
-            projected = functional.linear(self._normed(hidden, layer.input_norm), layer.qkv, layer.qkv_bias)
+        chosen = None if step.adapters is None else self._ints(step.adapters)
+        adapted = additions(self._adapters, config.layers, chosen)
+        for layer, memory, how, added in zip(self._layers, self._memory, config.attention, adapted, strict=True):
+            normed = self._normed(hidden, layer.input_norm)
+            projected = _linear(normed, layer.qkv, layer.qkv_bias, added.get("qkv"))
             self._norm_heads(projected, layer)
             if how.rope is not None:
                 rotary.rotate_(self._rotating_heads(projected), rotations[how.rope])
             attention.write(memory, projected)
             attended = attention.attend(memory, projected, how.window)
-            self._add(hidden, attended, layer.output, layer.post_attention_norm)
+            self._add(hidden, attended, layer.output, layer.post_attention_norm, added.get("output"))
             progress()
-            self._add_mlp(hidden, layer)
+            self._add_mlp(hidden, layer, added)
             progress()
         return hidden
 
@@ -105,19 +116,38 @@ class Decoder(PagedDecoder):
         shape = self._shape
         return projected[:, : shape.query_size + shape.key_size].unflatten(1, (-1, shape.head_size))
 
-    def _add_mlp(self, hidden: torch.Tensor, layer: LayerWeights) -> None:
+    def _add_mlp(self, hidden: torch.Tensor, layer: LayerWeights, added: LayerAdditions) -> None:
         """Add to `hidden` in place what the layer's MLP or its experts make of it."""
         config, normed = self.config, self._normed(hidden, layer.mlp_norm)
         if layer.gate_up is not None and layer.down is not None:
-            inner = gated(functional.linear(normed, layer.gate_up), config.activation)
-            self._add(hidden, inner, layer.down, layer.post_mlp_norm)
+            inner = gated(_linear(normed, layer.gate_up, None, added.get("gate_up")), config.activation)
+            self._add(hidden, inner, layer.down, layer.post_mlp_norm, added.get("down"))
         elif config.experts is not None:
             mixed = experts.mixed(normed, layer, config.experts, config.activation)
             hidden.add_(self._normed(mixed, layer.post_mlp_norm), alpha=config.residual_scale)
 
-    def _add(self, hidden: torch.Tensor, inner: torch.Tensor, matrix: torch.Tensor, norm: torch.Tensor | None) -> None:
-        """Add `inner` times `matrix` to `hidden` in place, normed first where there is a norm."""
-        if norm is None:
-            hidden.addmm_(inner, matrix.t(), alpha=self.config.residual_scale)
-        else:
-            hidden.add_(self._normed(functional.linear(inner, matrix), norm), alpha=self.config.residual_scale)
+    def _add(
+        self,
+        hidden: torch.Tensor,
+        inner: torch.Tensor,
+        matrix: torch.Tensor,
+        norm: torch.Tensor | None,
+        addition: Addition | None,
+    ) -> None:
+        """Add `inner` times `matrix`, and its `addition`, to `hidden` in place, normed first where there is a norm."""
+        scale = self.config.residual_scale
+        if norm is not None:
+            hidden.add_(self._normed(_linear(inner, matrix, None, addition), norm), alpha=scale)
+            return
+        hidden.addmm_(inner, matrix.t(), alpha=scale)
+        if addition is not None:
+            addition.add_(inner, hidden, scale)
+
+
+def _linear(
+    rows: torch.Tensor, matrix: torch.Tensor, bias: torch.Tensor | None, addition: Addition | None
+) -> torch.Tensor:
+    out = functional.linear(rows, matrix, bias)
+    if addition is not None:
+        addition.add_(rows, out)
+    return out

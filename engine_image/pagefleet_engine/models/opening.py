@@ -1,7 +1,10 @@
 """The decoder in plain torch that a configuration asks for: ours, or transformers' behind our pages."""
 
+from collections.abc import Sequence
+
 import torch
 
+from pagefleet_engine.models.adapter_weights import AdapterSource
 from pagefleet_engine.models.config import ModelConfig
 from pagefleet_engine.models.decoder import Decoder
 from pagefleet_engine.models.errors import ModelUnsupported
@@ -19,10 +22,11 @@ def open_decoder(
     dtype: torch.dtype,
     device: torch.device,
     max_positions: int,
+    adapters: Sequence[AdapterSource] = (),
 ) -> PagedDecoder:
     """The decoder with its weights read; its own `config` says how it attends. Raises ModelError."""
     if not config.foreign or not isinstance(files, FolderModel):
-        return Decoder(config, weights, dtype=dtype, device=device, max_positions=max_positions)
+        return Decoder(config, weights, dtype=dtype, device=device, max_positions=max_positions, adapters=adapters)
     try:
         from pagefleet_engine.models.foreign import ForeignDecoder  # an optional package is needed there alone
     except ImportError as error:

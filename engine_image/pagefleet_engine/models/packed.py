@@ -6,6 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+NO_ADAPTER = -1
+"""In place of an adapter: the row is computed by the model itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class PackedStep:
     """`token_ids`, `positions`, `slots` are [tokens]; a slot is a token's place in the KV memory.
 
     `order[i]` is the place in the plan of the i-th packed sequence, `last_rows[i]` its last token's row.
+    `adapters` is [tokens]: each one's adapter, `NO_ADAPTER` for the model itself; None where all have none.
     """
 
     token_ids: Ints
@@ -46,3 +49,4 @@ class PackedStep:
     last_rows: Ints
     decodes: tuple[DecodeGroup, ...]
     prefills: tuple[PrefillChunk, ...]
+    adapters: Ints | None = None

@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields, replace
 
 import torch
 
+from pagefleet_engine.models.adapters import LowRank
 from pagefleet_engine.models.config import ModelConfig
 from pagefleet_engine.models.layers import LayerWeights
 from pagefleet_engine.models.rotary import pairs_together
@@ -36,6 +37,14 @@ class Placement:
             if (tensor := getattr(paired, field.name)) is not None
         }
         return replace(paired, **placed)
+
+    def low_rank(self, low: LowRank, product: str, index: int) -> LowRank:
+        """What adapters add to a product of layer `index`, its outputs in the order of the layer's own."""
+        rope = self.config.attention[index].rope
+        up = low.up
+        if product == "qkv" and rope is not None:
+            up = self._queries_and_keys(up, self.config.ropes[rope].size)
+        return LowRank(self.matrix(low.down), self.matrix(up))
 
     def _paired(self, layer: LayerWeights, index: int) -> LayerWeights:
         config = self.config

@@ -9,6 +9,8 @@ import torch
 from pagefleet_api.launch import Launch
 from pagefleet_api.sizing import KvShape
 from pagefleet_engine.core.run import LoadedRunner, batched_tokens
+from pagefleet_engine.models.adapter_files import read_adapters
+from pagefleet_engine.models.adapter_weights import AdapterWeights
 from pagefleet_engine.models.config import ModelConfig
 from pagefleet_engine.models.config_files import read_config
 from pagefleet_engine.models.opening import open_decoder
@@ -65,6 +67,7 @@ class _Opened(NamedTuple):
     weights: Weights
     dtype: str
     max_model_len: int
+    adapters: tuple[AdapterWeights, ...]
 
 
 def _open(launch: Launch, device: str) -> _Opened:
@@ -73,6 +76,7 @@ def _open(launch: Launch, device: str) -> _Opened:
     config = read_config(files)
     if config.foreign and (device != "cpu" or launch.load_format == "dummy"):
         raise LaunchImpossible(f"{launch.model}: a {config.architecture} model runs on a CPU, with its own weights")
+    adapters = _open_adapters(launch, config)
     max_model_len = sizing.window(launch, config)
     dtype = choose_dtype(launch.dtype, device, config)
     if launch.load_format == "dummy":
@@ -80,7 +84,16 @@ def _open(launch: Launch, device: str) -> _Opened:
         weights: Weights = RandomWeights(shapes, device=torch.device(device), dtype=DTYPES[dtype])
     else:
         weights = open_weights(files, config)
-    return _Opened(files, config, weights, dtype, max_model_len)
+    return _Opened(files, config, weights, dtype, max_model_len, adapters)
+
+
+def _open_adapters(launch: Launch, config: ModelConfig) -> tuple[AdapterWeights, ...]:
+    if launch.adapters and config.foreign:
+        raise LaunchImpossible(
+            f"--adapter {launch.adapters[0].name}: a {config.architecture} model is computed by transformers' code, "
+            "to which this engine adds no adapters; leave the flag out, or merge the adapter into the model"
+        )
+    return tuple(AdapterWeights(folder, config) for folder in read_adapters(launch.adapters))
 
 
 Placed = tuple[Runner, dict[str, int], dict[str, float]]
@@ -94,7 +107,7 @@ def _on_cpu(launch: Launch, opened: _Opened) -> Placed:
     config, dtype = opened.config, DTYPES[opened.dtype]
     decoder = open_decoder(
         opened.files, config, opened.weights, dtype=dtype, device=torch.device("cpu"),
-        max_positions=opened.max_model_len,
+        max_positions=opened.max_model_len, adapters=opened.adapters,
     )  # fmt: skip
     config = decoder.config
     weights_read = time.perf_counter()
@@ -126,7 +139,8 @@ def _place_on_gpu(launch: Launch, opened: _Opened, peers: "Peers") -> "LoadedCud
     dtype, batch_tokens = DTYPES[opened.dtype], batched_tokens(launch, "cuda")
     with counted() as kernels:
         loaded = loading.load(
-            launch, opened.config, opened.weights, dtype, opened.max_model_len, batch_tokens, peers
+            launch, opened.config, opened.weights, dtype, opened.max_model_len, batch_tokens, peers,
+            opened.adapters,
         )  # fmt: skip
     log.info("kernels_loaded", extra=kernels.fields())
     return loaded

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pagefleet_api.sizing import BLOCK_TOKENS, blocks_for
-from pagefleet_engine.models.packed import DecodeGroup, Ints, PackedStep, PrefillChunk
+from pagefleet_engine.models.packed import NO_ADAPTER, DecodeGroup, Ints, PackedStep, PrefillChunk
 from pagefleet_engine.steps import SequenceStep
 
 MIN_FILL = 0.7
@@ -41,7 +41,16 @@ def pack(sequences: Sequence[SequenceStep]) -> PackedStep:
         last_rows=np.cumsum(np.array(counts, np.int64)) - 1,
         decodes=tuple(_group(decodes[first:end], first) for first, end in group_bounds(starts + 1)),
         prefills=tuple(chunks),
+        adapters=_adapters([sequences[index] for index in order], counts),
     )
+
+
+def _adapters(sequences: Sequence[SequenceStep], counts: Sequence[int]) -> Ints | None:
+    """Each token's adapter, or None where nobody has one."""
+    if all(sequence.adapter is None for sequence in sequences):
+        return None
+    chosen = [NO_ADAPTER if sequence.adapter is None else sequence.adapter for sequence in sequences]
+    return np.repeat(np.array(chosen, np.int64), counts)
 
 
 def group_bounds(context_lengths: Ints) -> list[tuple[int, int]]:

@@ -80,7 +80,8 @@ class Scheduler:
         if problem := self._problem(request):
             self._events.append(TokenEvent(request_id=request.request_id, finish_reason="error", error=problem))
             return
-        sequence = Sequence(request, BlockTable(self._pool, request.cache_salt, shared=self._prefix_cache))
+        table = BlockTable(self._pool, request.cache_salt, adapter=request.adapter, shared=self._prefix_cache)
+        sequence = Sequence(request, table)
         self._live[request.request_id] = sequence
         self._waiting.join(sequence)
 

@@ -124,6 +124,7 @@ class Sequence:
             sampling=self.sampling,
             history=None if self.history_told else self._tell_history(),
             preemptions=self.preemptions,
+            adapter=self.request.adapter,
         )
 
     def prefill_step(self, tokens: int) -> SequenceStep:
@@ -145,6 +146,7 @@ class Sequence:
             next_prompt_token=self.token_ids[end] if asks_logprobs and end < prompt_tokens else None,
             history=self._tell_history() if samples and self.sampling.penalises else None,
             preemptions=self.preemptions,
+            adapter=self.request.adapter,
         )
 
     def _tell_history(self) -> History:

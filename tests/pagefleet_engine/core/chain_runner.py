@@ -1,9 +1,10 @@
 """A runner without a model that still finds out whether scheduler and block tables are right.
 
 As in a transformer, what is stored at a position depends on everything before it, and is read back through
-the block table: `memory[slot] = mix(memory[slot of the position before], token)`. The next token is drawn
-from the last state, so one wrong block anywhere changes the answer; `expected_answer` computes it
-without any memory. Nothing may read a slot that was not written since its block changed hands.
+the block table: `memory[slot] = mix(memory[slot of the position before], token)`, where each adapter takes a token for
+another one. The next token is drawn from the last state, so one wrong block anywhere changes the answer;
+`expected_answer` computes it without any memory. Nothing may read a slot that was not written since its block changed
+hands.
 """
 
 from collections.abc import Sequence
@@ -31,31 +32,38 @@ def mix(state: int, token_id: int) -> int:
     return crc32(token_id.to_bytes(4, "little"), state)
 
 
+def read_by(adapter: int | None, token_id: int) -> int:
+    """What an adapter, or the model itself, takes a token for."""
+    return token_id if adapter is None else token_id + VOCAB_SIZE * (adapter + 1)
+
+
 def next_token(state: int, seed: int) -> int:
     """The token that follows `state`."""
     return mix(state, seed) % VOCAB_SIZE
 
 
-def expected_answer(prompt: Sequence[int], max_tokens: int, seed: int = 0, stop: Sequence[int] = ()) -> list[int]:
+def expected_answer(
+    prompt: Sequence[int], max_tokens: int, seed: int = 0, stop: Sequence[int] = (), adapter: int | None = None
+) -> list[int]:
     """What one request alone must get."""
     state = 0
     for token_id in prompt:
-        state = mix(state, token_id)
+        state = mix(state, read_by(adapter, token_id))
     answer: list[int] = []
     while len(answer) < max_tokens:
         answer.append(next_token(state, seed))
         if answer[-1] in stop:
             break
-        state = mix(state, answer[-1])
+        state = mix(state, read_by(adapter, answer[-1]))
     return answer
 
 
-def expected_prompt_logprobs(prompt: Sequence[int]) -> list[TokenLogprobs]:
+def expected_prompt_logprobs(prompt: Sequence[int], adapter: int | None = None) -> list[TokenLogprobs]:
     """What `prompt_logprobs` must give: one entry for each prompt token but the first."""
     state = 0
     entries = []
     for token_id, following in pairwise(prompt):
-        state = mix(state, token_id)
+        state = mix(state, read_by(adapter, token_id))
         entries.append(_logprobs(state, following))
     return entries
 
@@ -137,7 +145,7 @@ class ChainRunner:
         scored = []
         known = (*token_ids[1:], step.next_prompt_token)
         for offset, token_id in enumerate(token_ids):
-            state = mix(state, token_id)
+            state = mix(state, read_by(step.adapter, token_id))
             self.memory[self._slot(step, step.start + offset)] = state
             following = known[offset]
             if step.prompt_logprobs is not None and following is not None:

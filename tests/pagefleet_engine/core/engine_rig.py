@@ -26,6 +26,7 @@ def submit(
     seed: int = 0,
     priority: int = 0,
     tenant: str = "",
+    adapter: int | None = None,
 ) -> Submit:
     """A request in one line."""
     return Submit(
@@ -38,6 +39,7 @@ def submit(
         cache_salt=salt,
         priority=priority,
         tenant=tenant,
+        adapter=adapter,
     )
 
 

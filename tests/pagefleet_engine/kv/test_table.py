@@ -13,7 +13,7 @@ TOKENS = st.lists(st.integers(0, 2**32 - 1), min_size=48, max_size=48)
 
 def chain(token_ids: list[int], blocks: int, salt: str = "") -> list[bytes]:
     result: list[bytes] = []
-    digests.extend(result, salt, token_ids, blocks)
+    digests.extend(result, digests.root(salt), token_ids, blocks)
     return result
 
 
@@ -29,7 +29,7 @@ def test_a_changed_token_changes_the_names_from_its_block_on(token_ids: list[int
 def test_a_chain_made_in_pieces_is_the_chain_made_at_once(token_ids: list[int]) -> None:
     pieces: list[bytes] = []
     for blocks in (1, 1, 3, 2):
-        digests.extend(pieces, "", token_ids, blocks)
+        digests.extend(pieces, digests.root(""), token_ids, blocks)
     assert pieces == chain(token_ids, 3)
     assert all(len(name) == digests.DIGEST_BYTES for name in pieces)
 

@@ -19,6 +19,7 @@ class DrivenSequence:
     blocks: tuple[int, ...]
     sampling: Sampling = GREEDY
     prompt_logprobs: int | None = None
+    adapter: int | None = None
     computed: int = 0
     results: list[SequenceResult] = field(default_factory=list)
     prompt_length: int = 0
@@ -46,6 +47,7 @@ class DrivenSequence:
             prompt_logprobs=self.prompt_logprobs,
             next_prompt_token=self.tokens[end] if more else None,
             history=History(tuple(self.tokens), self.prompt_length) if tells else None,
+            adapter=self.adapter,
         )
 
 

@@ -38,6 +38,7 @@ def random_request(dice: random.Random, request_id: int, most_tokens: int) -> Su
         seed=dice.randrange(3),
         priority=dice.randrange(-1, 2),
         tenant=dice.choice("abc"),
+        adapter=dice.choice((None, None, 0, 1)),
     )
 
 
@@ -53,9 +54,10 @@ def assert_right(rig: Rig, request: Submit) -> None:
     end = rig.ends[request.request_id]
     told = rig.tokens.get(request.request_id, [])
     prompt = request.prompt_token_ids
-    wanted = expected_answer(prompt, request.max_tokens, request.sampling.seed, request.stop_token_ids)
+    sampling, adapter = request.sampling, request.adapter
+    wanted = expected_answer(prompt, request.max_tokens, sampling.seed, request.stop_token_ids, adapter)
     scored = rig.scored.get(request.request_id, [])
-    wanted_scores = [] if request.prompt_logprobs is None else expected_prompt_logprobs(prompt)
+    wanted_scores = [] if request.prompt_logprobs is None else expected_prompt_logprobs(prompt, adapter)
     if end.finish_reason in {"abort", "error"}:
         assert told == wanted[: len(told)]
         assert scored == wanted_scores[: len(scored)]
@@ -132,7 +134,7 @@ def squeeze(dice: random.Random, operations: int, *, lookahead: bool = False, po
             requests.append(
                 submit(
                     number, prompt, dice.randrange(30, 150), prompt_logprobs=scored, seed=number,
-                    priority=dice.randrange(3), tenant=dice.choice("ab"),
+                    priority=dice.randrange(3), tenant=dice.choice("ab"), adapter=dice.choice((None, 0, 1)),
                 )
             )  # fmt: skip
             rig.submit(requests[-1])

@@ -24,6 +24,16 @@ def test_eight_answers_of_two_hundred_tokens_are_those_of_an_ample_pool() -> Non
     assert max(rig.preemptions.values()) <= RESERVE_AFTER_PREEMPTIONS
 
 
+def test_who_is_computed_again_is_computed_with_its_adapter() -> None:
+    rig = Rig(num_blocks=8, max_num_seqs=3)
+    adapters = (None, 0, 1)
+    rig.submit(*(submit(number, prompt(0, 14), 60, adapter=adapter) for number, adapter in enumerate(adapters)))
+    rig.run()
+    assert rig.preemptions[2] >= 1
+    for number, adapter in enumerate(adapters):
+        assert rig.tokens[number] == expected_answer(prompt(0, 14), 60, adapter=adapter)
+
+
 def test_the_latest_arrival_gives_way_and_returns_before_those_behind_it() -> None:
     rig = Rig(num_blocks=8, max_num_seqs=3)
     rig.submit(*(submit(number, prompt(number, 14), 60) for number in range(3)), submit(9, [1], 2))

@@ -58,6 +58,26 @@ def test_another_salt_shares_nothing_and_the_same_salt_does() -> None:
     assert (rig.cached[2], rig.cached[3]) == (0, 48)
 
 
+def test_equal_prompts_of_two_adapters_and_of_the_model_itself_share_nothing() -> None:
+    rig = Rig()
+    for first_id in (0, 10):  # once computed, once with what the first three left
+        for number, adapter in enumerate((None, 0, 1), start=first_id):
+            rig.submit(submit(number, PROMPT, 4, adapter=adapter))
+            rig.run()
+            assert rig.tokens[number] == expected_answer(PROMPT, 4, adapter=adapter)
+    assert rig.cached == {0: 0, 1: 0, 2: 0, 10: 48, 11: 48, 12: 48}
+
+
+def test_a_salt_that_looks_like_another_s_adapter_shares_nothing_with_it() -> None:
+    prefix = (0).to_bytes(4, "little").decode()
+    rig = Rig()
+    rig.submit(submit(1, PROMPT, 1, salt="tenant", adapter=0))
+    rig.run()
+    rig.submit(submit(2, PROMPT, 1, salt=f"{prefix}tenant"))
+    rig.run()
+    assert rig.cached[2] == 0
+
+
 def test_prompt_logprobs_are_complete_though_the_prompt_is_cached() -> None:
     rig = Rig()
     rig.submit(submit(1, PROMPT, 2))

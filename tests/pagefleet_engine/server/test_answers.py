@@ -233,6 +233,32 @@ async def test_a_cache_salt_reaches_the_core_and_parts_caches(fast: Inside, monk
     assert "a" != salts[1] != ""
 
 
+async def test_an_adapter_answers_who_names_it_and_is_listed_with_its_parent(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with engine(tiny, "--adapter", "sql=/a", "--adapter", "chat=/b") as running:
+        listed = (await running.client.get("/v1/models")).json()["data"]
+        assert [(model["id"], model["parent"]) for model in listed] == [
+            ("tiny", None), ("sql", "tiny"), ("chat", "tiny"),
+        ]  # fmt: skip
+        assert (await running.client.get("/v1/models/chat")).json() == listed[2]
+        submit, asked = running.server.host.core.submit, list[int | None]()
+
+        def noted(submits: Any, *args: Any) -> Any:
+            asked.extend(each.adapter for each in submits)
+            return submit(submits, *args)
+
+        monkeypatch.setattr(running.server.host.core, "submit", noted)
+        told = [(await running.complete("hi", max_tokens=1)).json()["model"]]
+        told += [(await running.complete("hi", max_tokens=1, model=name)).json()["model"] for name in ("tiny", "sql")]
+        told.append((await running.chat("hi", max_tokens=1, model="chat")).json()["model"])
+        assert told == ["tiny", "tiny", "sql", "chat"]
+        assert asked == [None, None, 0, 1]
+        refused = await running.complete("hi", model="other")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (404, "model_not_found")
+        assert 'this server has "tiny", "sql", "chat"' in refused.json()["error"]["message"]
+
+
 async def test_models_are_listed_and_found(fast: Inside) -> None:
     listed = (await fast.client.get("/v1/models")).json()
     assert [model["id"] for model in listed["data"]] == ["tiny"]

@@ -68,6 +68,18 @@ def test_a_start_that_cannot_succeed_ends_with_one_line_that_says_why(tiny: Path
     assert "give --host an address of this machine" in said
 
 
+def test_adapters_that_cannot_be_served_end_the_process_with_one_line_before_anything_is_loaded(
+    tiny: Path, tmp_path: Path
+) -> None:
+    model = ("--model", f"file://{tiny}", "--served-model-name", "llama")
+    status, said = run_briefly(*model, "--adapter", f"sql={tmp_path}")
+    assert (status, said.count("\n")) == (1, 1)
+    assert f"adapter 'sql': there is no {tmp_path}/adapter_config.json; give --adapter sql=PATH" in said
+    status, said = run_briefly(*model, "--adapter", f"llama={tmp_path}")
+    assert (status, said.count("\n")) == (1, 1)
+    assert "--adapter llama: the model itself is served as 'llama'; give the adapter another name" in said
+
+
 def test_the_api_process_imports_no_torch_and_nothing_slow_before_its_core_starts() -> None:
     program = (
         "import sys; import pagefleet_engine.__main__, pagefleet_engine.api.start;"

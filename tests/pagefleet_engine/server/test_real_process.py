@@ -10,6 +10,10 @@ from typing import Any
 import pytest
 
 from pagefleet_engine.api.health import HEARTBEAT_BOUND_S
+from pagefleet_engine.models.config_files import read_config
+from pagefleet_engine.models.source import resolve
+from pagefleet_engine.models.tensor_names import expected_shapes
+from tests.pagefleet_engine.adapter_folders import write_adapter
 from tests.pagefleet_engine.server.engine_process import engine, wait_until
 from tests.pagefleet_engine.server.inside import sse
 from tests.pagefleet_engine.tiny_model import TinyShape, write_tiny_model
@@ -40,6 +44,25 @@ def test_a_drain_lets_streams_whole_answers_and_queued_ones_finish(wide: Path) -
         assert queued.result().status_code == 200
         assert running.process.wait(15) == 0
         assert 4.9 < time.monotonic() - begin < 100
+
+
+def test_adapters_answer_beside_the_model_itself_and_share_no_prefix_with_it(wide: Path, tmp_path: Path) -> None:
+    shapes = expected_shapes(read_config(resolve(f"file://{wide}")))
+    flags = list[str]()
+    for seed, name in enumerate(("one", "two")):
+        folder = write_adapter(tmp_path / name, shapes, ("q_proj", "v_proj", "down_proj"), seed=seed, gain=3.0)
+        flags += ["--adapter", f"{name}={folder}"]
+    ask = {"prompt": "a prompt of some blocks " * 4, "max_tokens": 16, "temperature": 0, "ignore_eos": True}
+    with engine(wide, *flags) as running, ThreadPoolExecutor() as pool:
+        names = ("tiny", "one", "two") * 2
+        together = [pool.submit(running.complete, model=name, **ask) for name in names]
+        answers = [answer.result().json() for answer in together]
+        texts = [answer["choices"][0]["text"] for answer in answers]
+        assert texts[:3] == texts[3:]
+        assert len(set(texts)) == 3
+        again = [running.complete(model=name, **ask).json() for name in names[:3]]
+        assert [answer["choices"][0]["text"] for answer in again] == texts[:3]
+        assert all(answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 0 for answer in again)
 
 
 def test_a_drain_timeout_ends_streams_with_an_error_event_and_exits_0_in_time(wide: Path) -> None:

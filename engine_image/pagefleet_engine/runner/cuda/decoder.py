@@ -5,7 +5,7 @@ output, residual sum with the next norm, gate and up, activation, down, residual
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, TypedDict
+from typing import TypedDict
 
 import torch
 from torch.nn import functional
@@ -13,13 +13,15 @@ from torch.nn import functional
 from pagefleet_api.sizing import BLOCK_TOKENS
 from pagefleet_engine.kernels import activation, gated_gemm, gemv, invariant_gemm, norm, rope
 from pagefleet_engine.models import rotary
+from pagefleet_engine.models.adapters import Adapters
 from pagefleet_engine.models.config import ModelConfig
 from pagefleet_engine.models.layers import LayerWeights, TopWeights
 from pagefleet_engine.runner.cuda import experts
+from pagefleet_engine.runner.cuda.adapting import Adapting, Linear
 from pagefleet_engine.runner.cuda.attention import Attention, AttentionStep
 from pagefleet_engine.runner.cuda.packing import DENSE_MIN_TOKENS
+from pagefleet_engine.runner.cuda.rows import DeviceStep, StepRows
 
-Linear = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
 Reduce = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -37,32 +39,19 @@ class _NormOptions(TypedDict):
     round_first: bool
 
 
-class StepRows(NamedTuple):
-    """The rows of a step on the device, int32 [rows] each; a slot is a token's place in the KV memory."""
-
-    tokens: torch.Tensor
-    positions: torch.Tensor
-    slots: torch.Tensor
-
-
-class DeviceStep(NamedTuple):
-    """One step's inputs on the device."""
-
-    rows: StepRows
-    attention: AttentionStep
-
-
 class CudaDecoder:
     """Weights and KV memory of one model, or of one rank's part of it."""
 
     def __init__(
         self, config: ModelConfig, layers: list[LayerWeights], top: TopWeights, *, max_positions: int,
         max_decodes: int, batch_invariant: bool = False, reduce: Reduce | None = None,
+        adapters: Adapters | None = None,
     ) -> None:  # fmt: skip
         """`config` has this rank's heads and sizes. `reduce` sums a rank's rows over all ranks, if there are."""
         self.config, self.top, self.layers = config, top, layers
         self.dtype, self.device = top.embedding.dtype, top.embedding.device
         self._linear: Linear = invariant_gemm.linear if batch_invariant else functional.linear
+        self._adapting = Adapting(adapters, self._linear)
         self._alone = reduce is None and not batch_invariant
         self._reduce: Reduce = reduce or (lambda partial: partial)
         # rounded first, as transformers does
@@ -78,6 +67,11 @@ class CudaDecoder:
         self.memory: list[torch.Tensor] = []
 
     @property
+    def adapted(self) -> bool:
+        """Whether there are adapters, so that each row's has to be told."""
+        return self._adapting.needed
+
+    @property
     def qkv_size(self) -> int:
         """Elements of one row's queries, keys and values."""
         return (self.config.heads + 2 * self.config.kv_heads) * self.config.head_size
@@ -86,6 +80,7 @@ class CudaDecoder:
     def weight_bytes(self) -> int:
         """Bytes of all weights on this device."""
         tensors = [*self.top_tensors(), *(tensor for layer in self.layers for tensor in layer.tensors())]
+        tensors += self._adapting.tensors
         return sum(tensor.nbytes for tensor in {id(tensor): tensor for tensor in tensors}.values())
 
     def top_tensors(self) -> tuple[torch.Tensor, ...]:
@@ -111,13 +106,16 @@ class CudaDecoder:
             for index in range(self.config.layers - 1):
                 self.proceed(index, rows, self.attend(index, qkv, step.attention), residual, qkv)
             attended = self.attend(self.config.layers - 1, qkv, step.attention)
-        return self.finish(attended, residual, kept)
+        return self.finish(attended, residual, rows.adapters, kept)
 
-    def finish(self, attended: torch.Tensor, residual: torch.Tensor, kept: torch.Tensor | None) -> torch.Tensor:
+    def finish(
+        self, attended: torch.Tensor, residual: torch.Tensor, adapters: torch.Tensor, kept: torch.Tensor | None
+    ) -> torch.Tensor:
         """The rows `kept` (None: all) after the last layer's attention to the layer's end."""
         if kept is not None:
             attended, residual = attended.index_select(0, kept), residual.index_select(0, kept)
-        self._after_attention(self.layers[-1], attended, residual, None)
+            adapters = adapters.index_select(0, kept) if self.adapted else adapters
+        self._after_attention(self.config.layers - 1, attended, residual, adapters, None)
         return residual
 
     def forward_few(self, step: DeviceStep) -> torch.Tensor:
@@ -130,22 +128,24 @@ class CudaDecoder:
             self._rotate(index, rows, qkv)
             attended = self.attend(index, qkv, step.attention)
             gemv.linear_add_(attended, layer.output, residual, delta_scale=config.residual_scale)
-            inner = self._gated_few(residual, layer)
+            inner = self._gated_few(index, residual, rows.adapters)
             gemv.linear_add_(inner, _there(layer.down), residual, delta_scale=config.residual_scale)
         return residual
 
-    def _gated_few(self, residual: torch.Tensor, layer: LayerWeights) -> torch.Tensor:
+    def _gated_few(self, index: int, residual: torch.Tensor, adapters: torch.Tensor) -> torch.Tensor:
+        layer = self.layers[index]
         if len(residual) == 1 or not gated_gemm.pays(residual, _there(layer.gate_up)):
             norm_before = self._fused(layer.mlp_norm)
             return gemv.gated_linear(residual, _there(layer.gate_up), self.config.activation, norm=norm_before)
         early = self._early(residual)
-        return self._gated(norm.rms_norm(residual, _there(layer.mlp_norm), **self._norms, pdl=early), layer)
+        normed = norm.rms_norm(residual, _there(layer.mlp_norm), **self._norms, pdl=early)
+        return self._gated(index, normed, adapters)
 
     def few_rows_fit(self, rows: int) -> bool:
         """Whether `forward_few` can compute so many rows of this model, and is the faster way."""
         config = self.config
         plain = config.norm_placement == "pre" and config.head_norm != "all" and config.experts is None
-        return rows <= FEW_ROWS and plain and self._alone and gemv.fits(rows, self.layers[0].qkv)
+        return rows <= FEW_ROWS and plain and self._alone and not self.adapted and gemv.fits(rows, self.layers[0].qkv)
 
     def _early(self, rows: torch.Tensor) -> bool:
         return self._hopper and len(rows) <= EARLY_ROWS
@@ -181,7 +181,7 @@ class CudaDecoder:
     ) -> None:
         """From layer `index`'s attention to the next layer's `qkv`; without `attended` it was joined already."""
         following = self.layers[index + 1].input_norm
-        normed = self._after_attention(self.layers[index], attended, residual, following)
+        normed = self._after_attention(index, attended, residual, rows.adapters, following)
         self._project(index + 1, rows, normed, qkv)
 
     def join(self, index: int, attended: torch.Tensor, residual: torch.Tensor) -> None:
@@ -191,28 +191,35 @@ class CudaDecoder:
     def sums_in_products(self, rows: int) -> bool:
         """Whether the products add to the residual: with many rows it saves the norm after them a pass over all."""
         plain = self.config.norm_placement == "pre" and self.config.residual_scale == 1.0
-        return self._alone and plain and self.config.experts is None and rows >= MANY_ROWS
+        plain = plain and self.config.experts is None and not self.adapted
+        return self._alone and plain and rows >= MANY_ROWS
 
     def _after_attention(
-        self, layer: LayerWeights, attended: torch.Tensor | None, residual: torch.Tensor,
+        self, index: int, attended: torch.Tensor | None, residual: torch.Tensor, adapters: torch.Tensor,
         following: torch.Tensor | None,
     ) -> torch.Tensor:  # fmt: skip
+        layer = self.layers[index]
         if attended is None or self.sums_in_products(len(residual)):
             if attended is not None:
                 torch.addmm(residual, attended, layer.output.t(), out=residual)
             normed = norm.rms_norm(residual, _there(layer.mlp_norm), **self._norms)
-            torch.addmm(residual, self._gated(normed, layer), _there(layer.down).t(), out=residual)
+            torch.addmm(residual, self._gated(index, normed, adapters), _there(layer.down).t(), out=residual)
             return residual if following is None else norm.rms_norm(residual, following, **self._norms)
-        delta = self._reduce(self._linear(attended, layer.output, None))
+        delta = self._reduce(self._adapted_linear(index, "output", attended, layer.output, adapters))
         normed = self._add(delta, residual, layer.post_attention_norm, layer.mlp_norm)
-        return self._add(self._mlp(normed, layer), residual, layer.post_mlp_norm, following)
+        return self._add(self._mlp(index, normed, adapters), residual, layer.post_mlp_norm, following)
 
-    def _gated(self, normed: torch.Tensor, layer: LayerWeights) -> torch.Tensor:
-        gate_up = _there(layer.gate_up)
-        if self._linear is functional.linear and gated_gemm.pays(normed, gate_up):
+    def _adapted_linear(
+        self, index: int, product: str, rows: torch.Tensor, weight: torch.Tensor, adapters: torch.Tensor
+    ) -> torch.Tensor:
+        return self._adapting.add_(index, product, rows, self._linear(rows, weight, None), adapters)
+
+    def _gated(self, index: int, normed: torch.Tensor, adapters: torch.Tensor) -> torch.Tensor:
+        gate_up = _there(self.layers[index].gate_up)
+        if self._linear is functional.linear and not self.adapted and gated_gemm.pays(normed, gate_up):
             return gated_gemm.gated_product(normed, gate_up, self.config.activation)
         return activation.gated(
-            self._linear(normed, gate_up, None),
+            self._adapted_linear(index, "gate_up", normed, gate_up, adapters),
             self.config.activation,
             # of many rows it would be the largest tensor of a step beside the one that it is made from
             in_place=self._alone and len(normed) >= MANY_ROWS,
@@ -234,6 +241,7 @@ class CudaDecoder:
         """Layer `index`'s queries, keys and values, normed and rotated, in `qkv` and (the latter two) in the cache."""
         config, layer = self.config, self.layers[index]
         self._linear_into(normed, layer.qkv, layer.qkv_bias, qkv)
+        self._adapting.add_(index, "qkv", normed, qkv, rows.adapters)
         if config.head_norm == "all" and layer.query_norm is not None and layer.key_norm is not None:
             queries, keys = config.heads * config.head_size, config.kv_heads * config.head_size
             for first, size, weight in ((0, queries, layer.query_norm), (queries, keys, layer.key_norm)):
@@ -264,11 +272,12 @@ class CudaDecoder:
         else:
             torch.addmm(bias, rows, weight.t(), out=out)
 
-    def _mlp(self, normed: torch.Tensor, layer: LayerWeights) -> torch.Tensor:
-        config = self.config
+    def _mlp(self, index: int, normed: torch.Tensor, adapters: torch.Tensor) -> torch.Tensor:
+        config, layer = self.config, self.layers[index]
         if config.experts is not None and layer.router is not None:
             return self._reduce(experts.mixed(normed, layer, config.experts, config))
-        return self._reduce(self._linear(self._gated(normed, layer), _there(layer.down), None))
+        inner = self._gated(index, normed, adapters)
+        return self._reduce(self._adapted_linear(index, "down", inner, _there(layer.down), adapters))
 
     def _add(
         self, delta: torch.Tensor, residual: torch.Tensor, post: torch.Tensor | None, following: torch.Tensor | None

@@ -6,6 +6,7 @@ import torch
 
 from pagefleet_api.sizing import BLOCK_TOKENS
 from pagefleet_engine.kernels.prepare import SeatState, StepInputs
+from pagefleet_engine.models.packed import NO_ADAPTER
 from pagefleet_engine.runner.cuda.packing import Ints
 from pagefleet_engine.steps import RunnerBroken
 
@@ -26,7 +27,7 @@ def seat_state(seats: int, max_blocks: int, dummy_block: int, device: torch.devi
 
 def step_inputs(max_rows: int, max_decodes: int, device: torch.device) -> StepInputs:
     """Room for the largest step."""
-    rows = [torch.zeros(max_rows, dtype=torch.int32, device=device) for _ in range(3)]
+    rows = [torch.zeros(max_rows, dtype=torch.int32, device=device) for _ in range(4)]
     decodes = [torch.zeros(max_decodes, dtype=torch.int32, device=device) for _ in range(2)]
     return StepInputs(*rows, *decodes)
 
@@ -36,6 +37,7 @@ def clear(inputs: StepInputs, dummy_block: int, nobody: int) -> None:
     inputs.tokens.zero_()
     inputs.positions.zero_()
     inputs.slots.fill_(dummy_block * BLOCK_TOKENS)
+    inputs.adapters.fill_(NO_ADAPTER)
     inputs.seats.fill_(nobody)
     inputs.context_lengths.fill_(1)
 

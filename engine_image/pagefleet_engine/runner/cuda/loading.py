@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -9,6 +10,8 @@ import torch
 
 from pagefleet_api.launch import Launch
 from pagefleet_api.sizing import BLOCK_TOKENS, KvShape, blocks_for
+from pagefleet_engine.models.adapter_weights import AdapterSource
+from pagefleet_engine.models.adapters import Adapters, LowRank, join_adapters
 from pagefleet_engine.models.config import ModelConfig
 from pagefleet_engine.models.layers import LayerWeights, read_layer, read_top
 from pagefleet_engine.models.weights import Weights
@@ -20,7 +23,7 @@ from pagefleet_engine.runner.cuda.memory import Division, GpuMemory, divide
 from pagefleet_engine.runner.cuda.peers import Peers
 from pagefleet_engine.runner.cuda.runner import CudaRunner
 from pagefleet_engine.runner.cuda.segments import row_counts
-from pagefleet_engine.runner.cuda.shards import ShardedWeights, shard_config
+from pagefleet_engine.runner.cuda.shards import ShardedAdapter, ShardedWeights, shard_config
 from pagefleet_engine.runner.cuda.staging import StagedWeights
 
 LOADING_THREADS = 4
@@ -41,15 +44,17 @@ class LoadedCuda(NamedTuple):
 
 def load(
     launch: Launch, config: ModelConfig, weights: Weights, dtype: torch.dtype, max_model_len: int, batch_tokens: int,
-    peers: Peers,
+    peers: Peers, adapters: Sequence[AdapterSource] = (),
 ) -> LoadedCuda:  # fmt: skip
     """Place this rank's part of the model on the current GPU. Raises ModelError, LaunchImpossible or RunnerBroken."""
     started = time.perf_counter()
     device = current_device()
     own_before = CONTEXT_BYTES
+    cut = [ShardedAdapter(adapter, config, peers.shard) for adapter in adapters]
     weights, config = ShardedWeights(weights, config, peers.shard), shard_config(config, peers.shard)
     with torch.inference_mode():
-        decoder = _decoder(launch, config, StagedWeights(weights, device, dtype), max_model_len, peers)
+        joined = join_adapters(cut, config, lambda low, product, index: placed(low, device, dtype), device)
+        decoder = _decoder(launch, config, StagedWeights(weights, device, dtype), max_model_len, peers, joined)
     peers.join()
     weights_placed = time.perf_counter()
     options = _Options(launch.max_num_seqs, batch_tokens, blocks_for(max_model_len) + 1)
@@ -89,7 +94,14 @@ class _Options(NamedTuple):
     max_blocks: int
 
 
-def _decoder(launch: Launch, config: ModelConfig, weights: Weights, max_model_len: int, peers: Peers) -> CudaDecoder:
+def placed(low: LowRank, device: torch.device, dtype: torch.dtype) -> LowRank:
+    """What adapters add to one product, on the GPU."""
+    return LowRank(low.down.to(device, dtype), low.up.to(device, dtype))
+
+
+def _decoder(
+    launch: Launch, config: ModelConfig, weights: Weights, max_model_len: int, peers: Peers, adapters: Adapters | None
+) -> CudaDecoder:
     def layer(index: int) -> LayerWeights:
         with torch.inference_mode():
             read = read_layer(weights, config, index)
@@ -103,6 +115,7 @@ def _decoder(launch: Launch, config: ModelConfig, weights: Weights, max_model_le
     return CudaDecoder(
         config, layers, read_top(weights, config), max_positions=max_model_len, max_decodes=launch.max_num_seqs,
         batch_invariant=launch.batch_invariant, reduce=peers.reduce if peers.shard.world > 1 else None,
+        adapters=adapters,
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pagefleet_api.sizing import BLOCK_TOKENS
+from pagefleet_engine.models.packed import NO_ADAPTER
 from pagefleet_engine.steps import SequenceStep
 
 FROM_SEAT = -1
@@ -121,8 +122,11 @@ class Seats:
 class Packer:
     """Makes `Packed` values; keeps `Seats` between steps."""
 
-    def __init__(self, seats: Seats, dummy_block: int) -> None:
-        self._seats, self._dummy_slot = seats, dummy_block * BLOCK_TOKENS
+    def __init__(self, seats: Seats, dummy_block: int, *, adapted: bool = False) -> None:
+        """With `adapted` each row's adapter is told too."""
+        self._seats, self._dummy_slot, self._adapted = seats, dummy_block * BLOCK_TOKENS, adapted
+        nobody = [0, 0, self._dummy_slot, NO_ADAPTER] if adapted else [0, 0, self._dummy_slot]
+        self._filler = np.array(nobody, np.int32)[:, None]
 
     def pack(
         self, steps: Sequence[SequenceStep], pad_to: int | None = None, pad_rows: Padded = lambda rows: None
@@ -143,21 +147,20 @@ class Packer:
             sampling.append(SampledRow(step, row, seat, step.start + 1))
         padding = max((pad_to or 0) - len(decodes), 0)
         seats += [self._seats.nobody] * padding
-        runs = [
-            np.array(
-                [tokens + [0] * padding, positions + [0] * padding, slots + [self._dummy_slot] * padding], np.int32
-            )
-        ]
+        kinds = [tokens + [0] * padding, positions + [0] * padding, slots + [self._dummy_slot] * padding]
+        if self._adapted:
+            kinds.append([_adapter(step) for step in decodes] + [NO_ADAPTER] * padding)
+        runs = [np.array(kinds, np.int32)]
         chunks, row = [], len(decodes) + padding
         for step in prefills:
             chunk = Chunk(self._take(step, deltas, parameters), step.start, step.tokens)
-            runs.append(_chunk_rows(step))
+            runs.append(_chunk_rows(step, adapted=self._adapted))
             row += chunk.tokens
             chunks.append(chunk)
             if step.sample:
                 sampling.append(SampledRow(step, row - 1, chunk.seat, chunk.start + chunk.tokens))
         filling = (pad_rows(row) or row) - row
-        runs.append(np.array([[0], [0], [self._dummy_slot]], np.int32).repeat(filling, 1))
+        runs.append(self._filler.repeat(filling, 1))
         values = np.concatenate([*_by_kind(runs), np.array(seats, np.int32), *deltas.arrays(), _flat(parameters)])
         return Packed(
             values=values, rows=row + filling, decodes=len(decodes), decode_rows=len(decodes) + padding,
@@ -226,16 +229,23 @@ def _dense_last(step: SequenceStep) -> tuple[bool, int]:
     return is_dense(step.start, step.tokens), step.tokens
 
 
-def _chunk_rows(step: SequenceStep) -> Ints:
-    """Tokens, positions and slots of a chunk: [3, tokens]."""
+def _chunk_rows(step: SequenceStep, *, adapted: bool) -> Ints:
+    """Tokens, positions, slots and, if `adapted`, adapters of a chunk: [3 or 4, tokens]."""
     positions = np.arange(step.start, step.start + step.tokens, dtype=np.int32)
     blocks = np.array(step.block_table, np.int32)[positions // BLOCK_TOKENS]
-    return np.stack([np.array(step.token_ids, np.int32), positions, blocks * BLOCK_TOKENS + positions % BLOCK_TOKENS])
+    kinds = [np.array(step.token_ids, np.int32), positions, blocks * BLOCK_TOKENS + positions % BLOCK_TOKENS]
+    if adapted:
+        kinds.append(np.full(step.tokens, _adapter(step), np.int32))
+    return np.stack(kinds)
+
+
+def _adapter(step: SequenceStep) -> int:
+    return NO_ADAPTER if step.adapter is None else step.adapter
 
 
 def _by_kind(runs: Sequence[Ints]) -> list[Ints]:
-    """All tokens, then all positions, then all slots."""
-    return [np.concatenate([run[kind] for run in runs]) for kind in range(3)]
+    """All tokens, then all positions, then all slots, then all adapters where they are told."""
+    return [np.concatenate([run[kind] for run in runs]) for kind in range(len(runs[0]))]
 
 
 def _parameters(step: SequenceStep) -> tuple[int, int, int]:

@@ -12,7 +12,7 @@ from pagefleet_engine.kernels.sampling import sample
 from pagefleet_engine.runner.cuda import trial
 from pagefleet_engine.runner.cuda.attention import AttentionStep
 from pagefleet_engine.runner.cuda.chunks import ChunkPlan, attention_chunks
-from pagefleet_engine.runner.cuda.decoder import CudaDecoder, DeviceStep, StepRows
+from pagefleet_engine.runner.cuda.decoder import CudaDecoder
 from pagefleet_engine.runner.cuda.device import Uploads, clear, require_device, seat_state, step_inputs
 from pagefleet_engine.runner.cuda.graphs import SIZE_STEP, DecodeGraphs, batch_sizes, first_sizes
 from pagefleet_engine.runner.cuda.late import log_late_kernels
@@ -20,6 +20,7 @@ from pagefleet_engine.runner.cuda.orders import Capture, StepOrder
 from pagefleet_engine.runner.cuda.packing import Packed, Packer, Seats, is_decode
 from pagefleet_engine.runner.cuda.peers import Alone, Peers
 from pagefleet_engine.runner.cuda.reading import Launched, Reading, Readings
+from pagefleet_engine.runner.cuda.rows import DeviceStep, StepRows
 from pagefleet_engine.runner.cuda.segments import SegmentGraphs, first_counts, row_counts
 from pagefleet_engine.runner.cuda.special import SpecialRows, has_special_rows
 from pagefleet_engine.steps import Pending, Progress, RunnerBroken, SequenceStep, StepPlan, no_progress
@@ -54,7 +55,7 @@ class CudaRunner:
         self._inputs = step_inputs(max_batch_tokens + max_num_seqs, max_num_seqs, self._device)
         self._sampled = torch.zeros(max_num_seqs, dtype=torch.int32, device=self._device)
         self._logits = torch.empty((max_num_seqs, decoder.config.vocab_size), dtype=decoder.dtype, device=self._device)
-        self._packer = Packer(Seats(max_num_seqs, max_blocks), dummy_block=num_blocks)
+        self._packer = Packer(Seats(max_num_seqs, max_blocks), dummy_block=num_blocks, adapted=decoder.adapted)
         self._uploads = Uploads(self._device, _UPLOAD_INTS)
         self._readings = Readings(max_num_seqs, self._peers.event)
         self._special = SpecialRows(decoder, self._state, max_num_seqs)
@@ -62,7 +63,7 @@ class CudaRunner:
         self._graphs = DecodeGraphs(self._decode_step, sizes)
         self._first_sizes = first_sizes(sizes) if sizes else ()
         counts = row_counts(max_batch_tokens) if graphs else ()
-        self._segments = SegmentGraphs(decoder, StepRows(*self._inputs[:3]), counts)
+        self._segments = SegmentGraphs(decoder, StepRows(*self._inputs[:4]), counts)
         self._rare_steps = trial.rare_steps((max_blocks - 2) * BLOCK_TOKENS, num_blocks, max_batch_tokens)
         self._first_counts = first_counts(counts) if counts else ()
 
@@ -151,7 +152,9 @@ class CudaRunner:
             return packed, self._readings.start(self._sampled[: len(packed.sampling)], special)
 
     def _order(self, packed: Packed, size: int | None, *, decoding: bool) -> StepOrder:
-        counts = PackedCounts(packed.rows, packed.decode_rows, packed.block_deltas, packed.parameter_deltas)
+        counts = PackedCounts(
+            packed.rows, packed.decode_rows, packed.block_deltas, packed.parameter_deltas, self._decoder.adapted
+        )
         chunks, chunk_values = None, None
         if not decoding:
             chunks = attention_chunks(packed, dense_allowed=self._decoder.attention.dense_allowed)
@@ -181,7 +184,7 @@ class CudaRunner:
         """`rows` decodes from the inputs to the sampled tokens; the body of a graph."""
         inputs = StepInputs(*(tensor[:rows] for tensor in self._inputs))
         attention = AttentionStep(self._state.block_tables, rows, inputs.seats, inputs.context_lengths)
-        step_rows = StepRows(inputs.tokens, inputs.positions, inputs.slots)
+        step_rows = StepRows(*inputs[:4])
         decoder = self._decoder
         forward = decoder.forward_few if decoder.few_rows_fit(rows) else decoder.forward
         hidden = forward(DeviceStep(step_rows, attention))
@@ -200,7 +203,7 @@ class CudaRunner:
         if rows in self._segments.counts:
             hidden = self._segments.run(rows, attention, kept)
         else:
-            step_rows = StepRows(*(tensor[:rows] for tensor in self._inputs[:3]))
+            step_rows = StepRows(*(tensor[:rows] for tensor in self._inputs[:4]))
             hidden = self._decoder.forward(DeviceStep(step_rows, attention), kept)
         if chunks.scored:
             if packed is not None:

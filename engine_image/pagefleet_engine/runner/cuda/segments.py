@@ -11,7 +11,8 @@ import torch
 
 from pagefleet_engine.runner.cuda.attention import AttentionStep, LayersAttention
 from pagefleet_engine.runner.cuda.captured import CapturedSizes
-from pagefleet_engine.runner.cuda.decoder import CudaDecoder, StepRows
+from pagefleet_engine.runner.cuda.decoder import CudaDecoder
+from pagefleet_engine.runner.cuda.rows import StepRows
 
 SMALLEST_ROWS = 32
 STEPS = ((0, 32), (256, 128), (2048, 256), (4096, 512))
@@ -65,7 +66,8 @@ class SegmentGraphs:
                 attended = layers.attend(decoder.memory[index], decoder.config.attention[index].window)
                 if joined and index + 1 < decoder.config.layers:
                     decoder.join(index, attended, residual[: len(attended)])
-        return decoder.finish(attended, residual[: len(attended)], kept)
+        adapters = self._inputs.adapters[: len(attended)]
+        return decoder.finish(attended, residual[: len(attended)], adapters, kept)
 
     def _capture(self, count: int) -> None:
         rows = StepRows(*(tensor[:count] for tensor in self._inputs))

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import torch
 
+from pagefleet_engine.models.adapter_files import AdapterFolder
+from pagefleet_engine.models.adapter_weights import AdapterSource, Pair
 from pagefleet_engine.models.config import ModelConfig
 from pagefleet_engine.models.tensor_names import LAYER_PREFIX
 from pagefleet_engine.models.weights import Weights
@@ -97,11 +99,43 @@ class ShardedWeights:
         part = part_of(name, self._config, self._shard)
         if part is None:
             return values
-        slices = [values.narrow(part.dim, first, end - first) for first, end in part.spans]
-        if len(slices) > 1:
-            return torch.cat(slices, part.dim)
-        # a view on a device would keep the whole tensor there
-        return slices[0] if values.device.type == "cpu" else slices[0].clone(memory_format=torch.contiguous_format)
+        return _cut(values, part)
+
+
+class ShardedAdapter:
+    """One rank's part of another source (`models.adapter_weights.AdapterSource`).
+
+    Cut as the matrix is: by outputs is `up`, by inputs `down`; the other of the two is whole on every rank.
+    """
+
+    def __init__(self, source: AdapterSource, config: ModelConfig, shard: Shard) -> None:
+        """`config` is the whole model's."""
+        self._source, self._config, self._shard = source, config, shard
+
+    @property
+    def folder(self) -> AdapterFolder:
+        """See `AdapterSource`."""
+        return self._source.folder
+
+    @property
+    def modules(self) -> frozenset[str]:
+        """See `AdapterSource`."""
+        return self._source.modules
+
+    def pair(self, name: str) -> Pair | None:
+        """See `AdapterSource`."""
+        pair, part = self._source.pair(name), part_of(name, self._config, self._shard)
+        if pair is None or part is None:
+            return pair
+        return pair._replace(up=_cut(pair.up, part)) if part.dim == 0 else pair._replace(down=_cut(pair.down, part))
+
+
+def _cut(values: torch.Tensor, part: Part) -> torch.Tensor:
+    slices = [values.narrow(part.dim, first, end - first) for first, end in part.spans]
+    if len(slices) > 1:
+        return torch.cat(slices, part.dim)
+    # a view on a device would keep the whole tensor there
+    return slices[0] if values.device.type == "cpu" else slices[0].clone(memory_format=torch.contiguous_format)
 
 
 def _indivisible(config: ModelConfig, world: int) -> str | None:

@@ -1,15 +1,20 @@
 """Ranks' parts of a model make up the whole model, head by head; what cannot be shared out is refused."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pagefleet_engine.models.adapter_files import AdapterFolder
+from pagefleet_engine.models.adapter_weights import Pair, products
+from pagefleet_engine.models.adapters import join_adapters
 from pagefleet_engine.models.config import Experts, HeadNorm, ModelConfig, NormPlacement, uniform_attention
 from pagefleet_engine.models.layers import LayerWeights, read_layer, read_top
 from pagefleet_engine.models.rope import Rope
 from pagefleet_engine.models.tensor_names import expected_shapes
-from pagefleet_engine.runner.cuda.shards import Shard, ShardedWeights, part_of, shard_config
+from pagefleet_engine.runner.cuda.shards import Shard, ShardedAdapter, ShardedWeights, part_of, shard_config
 from pagefleet_engine.runner.errors import LaunchImpossible
 
 pytestmark = pytest.mark.torch
@@ -93,6 +98,59 @@ def test_the_ranks_parts_make_up_every_weight_of_the_family(family: str, index: 
     if whole.qkv_bias is not None:
         biases = [part.qkv_bias for part in parts if part.qkv_bias is not None]
         assert sorted(torch.cat(biases).tolist()) == sorted(whole.qkv_bias.tolist())
+
+
+class RandomAdapter:
+    """An adapter of every matrix that can be adapted (`AdapterSource`)."""
+
+    def __init__(self, config: ModelConfig, rank: int) -> None:
+        self.folder = AdapterFolder("every", Path("none"), rank, scale=0.5)
+        self.modules = frozenset(
+            module
+            for index in range(config.layers)
+            for modules in products(config, index).values()
+            for module in modules
+        )
+        self._shapes, self._random = expected_shapes(config), torch.Generator().manual_seed(3)
+        self._pairs = dict[str, Pair]()
+
+    def pair(self, name: str) -> Pair:
+        """Random, the same at each call."""
+        rank, (outputs, inputs) = self.folder.rank, self._shapes[name]
+        if name not in self._pairs:
+            down, up = (torch.randn(shape, generator=self._random) for shape in ((rank, inputs), (outputs, rank)))
+            self._pairs[name] = Pair(down, up)
+        return self._pairs[name]
+
+
+class Deltas:
+    """What an adapter adds to each matrix, as if these were a model's weights."""
+
+    def __init__(self, config: ModelConfig, adapter: RandomAdapter) -> None:
+        self._numbered, self._adapter = Numbered(config), adapter
+
+    def tensor(self, name: str) -> torch.Tensor:
+        if name.removesuffix(".weight").split(".", 3)[-1] not in self._adapter.modules:
+            return self._numbered.tensor(name)
+        pair = self._adapter.pair(name)
+        return self._adapter.folder.scale * pair.up @ pair.down
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("shard", [Shard(0, 1), Shard(0, 2), Shard(1, 2)], ids=str)
+def test_a_rank_s_part_of_an_adapter_is_that_of_what_it_adds(family: str, shard: Shard) -> None:
+    config = FAMILIES[family]
+    adapter, own = RandomAdapter(config, rank=3), shard_config(config, shard)
+    joined = join_adapters(
+        [ShardedAdapter(adapter, config, shard)], own, lambda low, product, index: low, torch.device("cpu")
+    )
+    assert joined is not None
+    for index, layer in enumerate(joined.layers):
+        wanted = read_layer(ShardedWeights(Deltas(config, adapter), config, shard), own, index)
+        assert set(layer.products()) == set(products(config, index))
+        for product, low in layer.products().items():
+            assert len(joined.owners[product]) == len(low.down) == 16
+            torch.testing.assert_close(low.up @ low.down, getattr(wanted, product))
 
 
 @given(

@@ -1,9 +1,13 @@
 """The GPU's runner gives what the CPU's gives: whole prompts, chunks, batches, every wish of a request."""
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 
 from pagefleet_engine.core.run import make_first_tokens
+from pagefleet_engine.models.adapter_weights import AdapterSource
+from pagefleet_engine.models.adapters import join_adapters
 from pagefleet_engine.models.config import ModelConfig
 from pagefleet_engine.models.config_files import read_config
 from pagefleet_engine.models.decoder import Decoder
@@ -12,6 +16,7 @@ from pagefleet_engine.models.source import resolve
 from pagefleet_engine.models.weights import Weights, open_weights
 from pagefleet_engine.runner.cuda.decoder import CudaDecoder
 from pagefleet_engine.runner.cuda.device import clear
+from pagefleet_engine.runner.cuda.loading import placed
 from pagefleet_engine.runner.cuda.runner import CudaRunner
 from pagefleet_engine.runner.cuda.staging import StagedWeights
 from pagefleet_engine.runner.torch_runner import TorchRunner
@@ -33,13 +38,18 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelConfig, Weight
     return config, open_weights(files, config)
 
 
-def gpu_runner(model: tuple[ModelConfig, Weights], device: str, *, batch_invariant: bool = False) -> CudaRunner:
+def gpu_runner(
+    model: tuple[ModelConfig, Weights], device: str, *, batch_invariant: bool = False,
+    adapters: Sequence[AdapterSource] = (),
+) -> CudaRunner:  # fmt: skip
     config, source = model
-    weights = StagedWeights(source, torch.device(device), torch.float32)
+    place = torch.device(device)
+    weights = StagedWeights(source, place, torch.float32)
+    joined = join_adapters(adapters, config, lambda low, *_: placed(low, place, torch.float32), place)
     layers = [read_layer(weights, config, index) for index in range(config.layers)]
     decoder = CudaDecoder(
         config, layers, read_top(weights, config), max_positions=WINDOW, max_decodes=SEATS,
-        batch_invariant=batch_invariant,
+        batch_invariant=batch_invariant, adapters=joined,
     )  # fmt: skip
     return CudaRunner(
         decoder, BLOCKS, max_num_seqs=SEATS, max_batch_tokens=WINDOW, max_blocks=WINDOW // 16 + 1,
@@ -47,9 +57,11 @@ def gpu_runner(model: tuple[ModelConfig, Weights], device: str, *, batch_invaria
     )  # fmt: skip
 
 
-def cpu_runner(model: tuple[ModelConfig, Weights]) -> TorchRunner:
+def cpu_runner(model: tuple[ModelConfig, Weights], adapters: Sequence[AdapterSource] = ()) -> TorchRunner:
     config, weights = model
-    decoder = Decoder(config, weights, dtype=torch.float32, device=torch.device("cpu"), max_positions=WINDOW)
+    decoder = Decoder(
+        config, weights, dtype=torch.float32, device=torch.device("cpu"), max_positions=WINDOW, adapters=adapters
+    )
     return TorchRunner(decoder, BLOCKS)
 
 

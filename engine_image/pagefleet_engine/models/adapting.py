@@ -1,0 +1,34 @@
+"""What a step's rows are given by their own adapters, in plain torch."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+
+from pagefleet_engine.models.adapters import Adapters, LowRank
+
+
+class Addition(NamedTuple):
+    """What adapters add to one product in one step; `own` [rows, ranks] says which ranks are of a row's adapter."""
+
+    low: LowRank
+    own: torch.Tensor
+
+    def add_(self, rows: torch.Tensor, out: torch.Tensor, scale: float = 1.0) -> None:
+        """Add to `out` [rows, out] in place what `rows` [rows, in] are given, times `scale`."""
+        inner = torch.where(self.own, rows @ self.low.down.t(), 0.0)
+        out.addmm_(inner, self.low.up.t(), alpha=scale)
+
+
+LayerAdditions = Mapping[str, Addition]
+"""By the product's field of `LayerWeights`; what is not in it is given nothing."""
+
+
+def additions(adapters: Adapters | None, layers: int, chosen: torch.Tensor | None) -> Sequence[LayerAdditions]:
+    """One for each layer; `chosen` [rows] are the rows' adapters, None where nobody has one."""
+    if adapters is None or chosen is None:
+        return ({},) * layers
+    own = {product: owners == chosen[:, None] for product, owners in adapters.owners.items()}
+    return [
+        {product: Addition(low, own[product]) for product, low in layer.products().items()} for layer in adapters.layers
+    ]
