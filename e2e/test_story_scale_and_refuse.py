@@ -1,17 +1,24 @@
 """A user scales a service by hand, and makes mistakes."""
 
+import json
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from e2e import manifests
 from e2e.kubectl import Kubectl
-from e2e.service import KIND, Service
+from e2e.service import KIND, Service, pod_load, wait_for
 from e2e.sites import BoxSite
+from pagefleet_api import labels
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 STEP_S = 0.1
+ENGINE = {"maxNumSeqs": 1, "scheduling": {"policy": "priority"}}
+HOLDS_THE_SEAT, BEHIND, FIRST = (0, 30), (1, 5), (-1, 1)
+"""Priority and tokens of requests, in the order in which they come."""
 
 
 def bad(**spec: Any) -> dict[str, Any]:
@@ -54,12 +61,34 @@ def test_a_bad_manifest_is_refused_with_the_fields_name(
 
 def test_a_mistake_in_a_patch_leaves_the_running_service_alone(place: BoxSite, kubectl: Kubectl) -> None:
     service = Service(kubectl, "x")
-    kubectl.apply(manifests.text(manifests.paced("x", STEP_S)))
+    kubectl.apply(manifests.text(manifests.paced("x", STEP_S, engine=ENGINE)))
     before = service.object()["metadata"]["generation"]
     patch = '{"spec": {"rollout": {"maxSurge": 0, "maxUnavailable": 0}}}'
     refused = kubectl.attempt("patch", KIND, "x", "--type=merge", "-p", patch)
     assert "rollout.maxSurge and rollout.maxUnavailable must not both be 0" in refused.stderr
     assert service.object()["metadata"]["generation"] == before
+
+
+def test_who_comes_last_with_the_best_priority_is_answered_before_who_waits(place: BoxSite, kubectl: Kubectl) -> None:
+    service = Service(kubectl, "x")
+    service.wait_until_ready(1, 90)
+    [pod] = service.pods()
+    ended: list[tuple[int, int]] = []
+
+    def ask(priority: int, tokens: int) -> None:
+        body = {"prompt": "a", "priority": priority, "max_tokens": tokens, "ignore_eos": True}
+        url = f"http://{pod.address}:{labels.ENGINE_PORT}/v1/completions"
+        urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode()), timeout=60).read()
+        ended.append((priority, tokens))
+
+    with ThreadPoolExecutor() as clients:
+        asked = []
+        for request in (HOLDS_THE_SEAT, BEHIND, FIRST):
+            asked.append(clients.submit(ask, *request))
+            wait_for(f"{len(asked)} are in", lambda: pod_load(pod).in_flight == len(asked), 20, every_s=0.05)
+    for each in asked:
+        each.result()
+    assert ended == [HOLDS_THE_SEAT, FIRST, BEHIND]
 
 
 def test_kubectl_scale_changes_the_number_of_ready_pods(place: BoxSite, kubectl: Kubectl) -> None:
