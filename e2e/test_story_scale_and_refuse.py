@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 STEP_S = 0.1
 ENGINE = {"maxNumSeqs": 1, "scheduling": {"policy": "priority"}}
-HOLDS_THE_SEAT, BEHIND, FIRST = (0, 30), (1, 5), (-1, 1)
+HOLDS_THE_SEAT, BEHIND, FIRST = (0, 20), (1, 5), (-1, 1)
 """Priority and tokens of requests, in the order in which they come."""
 
 

@@ -2,11 +2,12 @@
 
 Source: the virtual token counter of "Fairness in Serving Large Language Models" (Sheng et al., OSDI 2024). Differences:
 prompt tokens from the prefix cache cost nothing, as nobody computes them; who lost a seat comes before all others, as
-it has paid for it.
+it has paid for it; and a tenant that did not wait begins where an equal share of what was served would have brought it,
+not with the least served one that waits: else new tenants that never end would keep those waiting who are not new.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from heapq import heapify, heappop, heappush
 
 from pagefleet_engine.scheduler.sequence import Sequence
@@ -30,42 +31,54 @@ class Accounts:
         self._served: dict[str, int] = {}
         self._running: list[Sequence] = []
         self._level = 0
+        """Nobody who waits has been served less."""
+        self._equal_share = 0.0
+        """What everybody who was there would have been served with equal shares: the virtual time of fair queues."""
         self._last_seated: str | None = None
+        self._seated_cost = 0
+        """Of prompts since the latest `settle`."""
         self._forget_from = _FORGET_FROM_TENANTS
 
     def served(self, tenant: str) -> int:
         """As of the latest `settle`."""
         return self._served.get(tenant, 0)
 
-    def settle(self) -> None:
+    def settle(self, waiting: Set[str]) -> None:
         """Count what was generated since the last time."""
-        served = self._served
+        served, cost = self._served, self._seated_cost
         for sequence in self._running:
             tenant, tokens = sequence.request.tenant, len(sequence.token_ids)
-            served[tenant] += ANSWER_TOKEN_COST * (tokens - sequence.paid_tokens)
+            news = ANSWER_TOKEN_COST * (tokens - sequence.paid_tokens)
+            served[tenant] += news
+            cost += news
             sequence.paid_tokens = tokens
+        self._equal_share += cost / len(waiting | {sequence.request.tenant for sequence in self._running})
+        self._seated_cost = 0
         self._running = [sequence for sequence in self._running if sequence.live]
 
     def lift(self, newcomers: list[str], waiting: dict[str, deque[Sequence]]) -> None:
-        """Nobody saves up what it did not ask for: who did not wait begins where those are who do.
+        """Nobody saves up what it did not ask for: who did not wait begins among those who do.
 
         Where nobody does, that is where the one is who was the last to wait. `waiting` has the newcomers too.
         """
         if not newcomers:
             return
-        before = waiting.keys() - newcomers
+        before = [self.served(tenant) for tenant in waiting.keys() - newcomers]
         if before:
-            self._level = min(map(self.served, before))
+            self._level = min(before)
         elif self._last_seated is not None:
             self._level = max(self._level, self.served(self._last_seated))
+        self._equal_share = max(self._equal_share, self._level)
+        begin = int(min(self._equal_share, max(before, default=self._level)))
         for tenant in newcomers:
-            self._served[tenant] = max(self.served(tenant), self._level)
+            self._served[tenant] = max(self.served(tenant), begin)
         if len(self._served) >= self._forget_from:
             self._forget(waiting)
 
     def seat(self, sequence: Sequence, tokens: int) -> None:
         """A request takes its first seat, and `tokens` of its prompt are computed."""
         self._served[sequence.request.tenant] += PROMPT_TOKEN_COST * tokens
+        self._seated_cost += PROMPT_TOKEN_COST * tokens
         sequence.paid_tokens = len(sequence.token_ids)
         self._running.append(sequence)
         self._last_seated = sequence.request.tenant
@@ -121,7 +134,7 @@ class FairLine:
         if not self._queues:
             return
         accounts = self._accounts
-        accounts.settle()
+        accounts.settle(self._queues.keys())
         accounts.lift(self._newcomers, self._queues)
         self._newcomers = []
         heap = [(accounts.served(tenant), queue[0].rank, tenant, 0) for tenant, queue in self._queues.items()]

@@ -162,6 +162,25 @@ def test_who_asks_again_after_an_empty_queue_begins_where_the_last_one_is() -> N
     assert sum(number >= 60 for number in order(rig)[10:14]) == 2
 
 
+@pytest.mark.parametrize("waiting", [1, 6])
+def test_new_tenants_that_never_end_do_not_keep_waiting_who_is_not_new(waiting: int) -> None:
+    rig = one_at_a_time("fair")
+    rig.submit(submit(0, prompt(0, 100), 50, tenant="known"), submit(1, [1], 1, tenant="other"))
+    account = PROMPT_TOKEN_COST * 100 + ANSWER_TOKEN_COST * 50
+    rig.run()
+    each = PROMPT_TOKEN_COST * 3 + ANSWER_TOKEN_COST * 2
+    rig.submit(*(submit(2 + number, prompt(number, 3), 2, tenant=f"new {number}") for number in range(waiting)))
+    rig.step()
+    rig.submit(submit(1000, [1], 1, tenant="known"))
+    for number in range(waiting, 700):
+        rig.submit(submit(2 + number, prompt(number, 3), 2, tenant=f"new {number}"))
+        while len(rig.cached) < 3 + number - waiting:
+            rig.step()
+        if 1000 in rig.cached:
+            break
+    assert len(rig.cached) <= account * (waiting + 2) / each + waiting + 3, len(rig.cached)
+
+
 def served(rig: Rig, requests: dict[int, Submit]) -> Counter[str]:
     """What each tenant got, from what the engine told."""
     sums: Counter[str] = Counter()

@@ -1,6 +1,7 @@
 """What clients get: whole and streamed answers of both endpoints."""
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import openai
 import pytest
 
 from pagefleet_engine.api import logprobs, requests, transport
+from pagefleet_engine.api.generation import Generation
+from pagefleet_engine.wire import Submit
 from tests.pagefleet_engine.server.inside import Inside, choices, engine, sse, stream_text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -33,6 +36,24 @@ async def test_a_completion_repeats_the_fake_cores_tokens_with_usage(fast: Insid
         "prompt_tokens_details": {"cached_tokens": 0},
     }
     assert (answer["object"], answer["model"]) == ("text_completion", "tiny")
+
+
+async def test_the_core_is_told_whose_request_it_is_and_not_by_name(
+    fast: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Submit] = []
+    core = fast.server.host.core
+    submit = core.submit
+
+    def heard(submits: Sequence[Submit], generation: Generation) -> None:
+        told.extend(submits)
+        submit(submits, generation)
+
+    monkeypatch.setattr(core, "submit", heard)
+    for user in ("somebody", "else", None):
+        assert (await fast.complete("a", max_tokens=1, user=user)).status_code == 200
+    tenants = [each.tenant for each in told]
+    assert (len(set(tenants)), tenants[2], "somebody" in tenants) == (3, "", False)
 
 
 @pytest.mark.parametrize("max_tokens", [1, 2, 5, 16, TEXT_TOKENS, 60])
