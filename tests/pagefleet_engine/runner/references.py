@@ -117,7 +117,9 @@ def reference_logits(model: Any, token_ids: Sequence[int], last: int = 0) -> tor
     return logits
 
 
-def decoder_logits(model: PagedDecoder, token_ids: Sequence[int], chunks: Sequence[int]) -> torch.Tensor:
+def decoder_logits(
+    model: PagedDecoder, token_ids: Sequence[int], chunks: Sequence[int], *, adapter: int | None = None
+) -> torch.Tensor:
     """Our logits of every position, computed in chunks of these sizes, blocks in reverse order."""
     assert sum(chunks) == len(token_ids)
     table = tuple(reversed(range(blocks_for(len(token_ids)))))
@@ -131,6 +133,7 @@ def decoder_logits(model: PagedDecoder, token_ids: Sequence[int], chunks: Sequen
             block_table=table[: blocks_for(start + size)],
             sample=True,
             sampling=Sampling(seed=0),
+            adapter=adapter,
         )
         logits.append(model.logits(model.forward(pack([step]))))
         start += size

@@ -1,10 +1,18 @@
 """The real small model against transformers on the same weights."""
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
 
+from pagefleet_api.launch import Adapter
+from pagefleet_engine.models.adapter_files import read_adapters
+from pagefleet_engine.models.adapter_weights import AdapterWeights
+from pagefleet_engine.models.adapters import join_adapters
+from pagefleet_engine.models.paired import Placement
+from pagefleet_engine.models.tensor_names import expected_shapes
+from tests.pagefleet_engine.adapter_folders import write_adapter
 from tests.pagefleet_engine.runner import references, step_driver
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
@@ -70,3 +78,29 @@ def test_bfloat16_is_no_further_from_float32_than_transformers_in_bfloat16(
         ours = references.decoder_logits(model, text, chunks)
         assert (ours - exact).abs().mean() <= 1.5 * (theirs - exact).abs().mean()
         assert torch.equal(ours.argmax(-1)[clear], exact.argmax(-1)[clear])
+
+
+def test_an_adapter_of_a_gguf_model_adds_what_it_adds_to_transformers(
+    text: list[int], exact: torch.Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file has queries' and keys' rows in an order of its own."""
+    config, runner = references.smollm2()[1], references.smollm2_runner()
+    decoder, reference = runner._decoder, references.smollm2_reference()
+    modules = ("q_proj", "k_proj", "v_proj", "o_proj")
+    folder = write_adapter(tmp_path / "sql", expected_shapes(config), modules, rank=8, layers=[3], gain=2.0)
+    [read] = read_adapters([Adapter("sql", str(folder))])
+    source, place = AdapterWeights(read, config), Placement(config, torch.float32, torch.device("cpu"))
+    joined = join_adapters([source], config, place.low_rank, place.device)
+    monkeypatch.setattr(decoder, "_adapters", joined)  # the model is read once for all tests
+    with torch.no_grad():
+        for module in modules:
+            part = f"model.layers.3.self_attn.{module}"
+            pair, linear = source.pair(f"{part}.weight"), reference.get_submodule(part)
+            assert pair is not None
+            monkeypatch.setattr(linear, "weight", torch.nn.Parameter(linear.weight + read.scale * pair.up @ pair.down))
+    short = text[:24]
+    adapted = references.reference_logits(reference, short)
+    assert (adapted - exact[: len(short)]).abs().max() > 1
+    ours = references.decoder_logits(decoder, short, [len(short)], adapter=0)
+    assert (ours - adapted).abs().max().item() <= references.MAX_LOGIT_DIFFERENCE
+    decoder.allocate(runner.num_blocks)
