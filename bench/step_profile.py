@@ -1,5 +1,7 @@
 """Where the time of a step goes on a GPU: `python -m bench.step_profile --model llama-8b-shape [--json OUT]`.
 
+With `--adapters N` there are N random LoRA adapters of rank 16 of all matrices, and every row asks for one of them.
+
 Decode steps at a context of 1,024 tokens, launched one ahead as the engine's loop does, and one prefill step of
 8,192 tokens; milliseconds a step from the host's clock, and microseconds by kernel from torch's profiler.
 """
@@ -19,21 +21,27 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from bench.engine.shapes import write_shape
-from pagefleet_api.launch import Launch
+from pagefleet_api.launch import Adapter, Launch
 from pagefleet_api.sizing import blocks_for
+from pagefleet_engine.models.config_files import read_config
+from pagefleet_engine.models.source import resolve
+from pagefleet_engine.models.tensor_names import expected_shapes
 from pagefleet_engine.runner import loading
 from pagefleet_engine.steps import Runner, Sampling, SequenceStep, StepPlan
+from tests.pagefleet_engine.adapter_folders import write_adapter
 
 CONTEXT, STEPS = 1024, 48
 BATCHES = (1, 8, 64, 256)
 PROMPTS, PROMPT_TOKENS = 4, 2048
 SAMPLING = Sampling(seed=1, temperature=0.6)
+RANK = 16
+MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
 _ids = itertools.count()
 
 
-def decode_steps(batch: int, count: int) -> list[StepPlan]:
+def decode_steps(batch: int, count: int, adapters: int) -> list[StepPlan]:
     """`count` steps of `batch` sequences whose context is about CONTEXT tokens; the first names its tokens."""
     blocks = blocks_for(CONTEXT + count + 1)
     tables = [tuple(range(row * blocks, (row + 1) * blocks)) for row in range(batch)]
@@ -48,6 +56,7 @@ def decode_steps(batch: int, count: int) -> list[StepPlan]:
                     block_table=tables[row],
                     sample=True,
                     sampling=SAMPLING,
+                    adapter=row % adapters if adapters else None,
                 )
                 for row in range(batch)
             )
@@ -56,7 +65,7 @@ def decode_steps(batch: int, count: int) -> list[StepPlan]:
     ]
 
 
-def prefill_step() -> StepPlan:
+def prefill_step(adapters: int) -> StepPlan:
     """Whole prompts that fill a step."""
     blocks = blocks_for(PROMPT_TOKENS)
     return StepPlan(
@@ -68,6 +77,7 @@ def prefill_step() -> StepPlan:
                 block_table=tuple(range(row * blocks, (row + 1) * blocks)),
                 sample=True,
                 sampling=SAMPLING,
+                adapter=row % adapters if adapters else None,
             )
             for row in range(PROMPTS)
         )
@@ -103,6 +113,7 @@ def by_kernel(work: Callable[[], object]) -> list[tuple[str, int, float]]:
 
 def measure(model: str, launch: Launch) -> list[dict[str, Any]]:
     """One line a step kind."""
+    adapters = len(launch.adapters)
     loaded = loading.load(launch)
     runner: Any = loaded.runner
     for memory in runner._decoder.memory:
@@ -111,16 +122,23 @@ def measure(model: str, launch: Launch) -> list[dict[str, Any]]:
         pass
     lines: list[dict[str, Any]] = [{"model": model, "phases_s": loaded.phase_s, "memory_bytes": loaded.memory_bytes}]
     for batch in BATCHES:
-        run(runner, decode_steps(batch, 4))
-        runs = sorted(run(runner, decode_steps(batch, STEPS)) / STEPS * 1e3 for _ in range(3))
-        kernels = by_kernel(functools.partial(run, runner, decode_steps(batch, 2)))
+        run(runner, decode_steps(batch, 4, adapters))
+        runs = sorted(run(runner, decode_steps(batch, STEPS, adapters)) / STEPS * 1e3 for _ in range(3))
+        kernels = by_kernel(functools.partial(run, runner, decode_steps(batch, 2, adapters)))
         lines.append({"model": model, "step": f"decode-b{batch}", "ms": runs, "kernels_of_2": kernels})
-    run(runner, [prefill_step()])
-    runs = sorted(run(runner, [prefill_step() for _ in range(4)]) / 4 * 1e3 for _ in range(3))
+    run(runner, [prefill_step(adapters)])
+    runs = sorted(run(runner, [prefill_step(adapters) for _ in range(4)]) / 4 * 1e3 for _ in range(3))
     tok_s = PROMPTS * PROMPT_TOKENS / runs[1] * 1e3
-    kernels = by_kernel(lambda: run(runner, [prefill_step()]))
+    kernels = by_kernel(lambda: run(runner, [prefill_step(adapters)]))
     lines.append({"model": model, "step": "prefill-4x2k", "ms": runs, "tok_s": round(tok_s), "kernels": kernels})
     return lines
+
+
+def random_adapters(folder: Path, count: int) -> tuple[Adapter, ...]:
+    """Adapters for the model in `folder`, written beside it."""
+    shapes = expected_shapes(read_config(resolve(f"file://{folder}", weights=False)))
+    paths = [write_adapter(folder / f"adapter-{seed}", shapes, MODULES, rank=RANK, seed=seed) for seed in range(count)]
+    return tuple(Adapter(path.name, str(path)) for path in paths)
 
 
 def main() -> None:
@@ -128,9 +146,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="llama-8b-shape")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--adapters", type=int, default=0, metavar="N")
     arguments = parser.parse_args()
+    folder = write_shape(arguments.model, Path(tempfile.gettempdir()))
     launch = Launch(
-        model=f"file://{write_shape(arguments.model, Path(tempfile.gettempdir()))}",
+        model=f"file://{folder}",
+        adapters=random_adapters(folder, arguments.adapters),
         load_format="dummy",
         device="cuda",
         dtype="bfloat16",
