@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from pagefleet_engine.core import paced
 from pagefleet_engine.scheduler.admission import Capacity
-from pagefleet_engine.scheduler.fcfs import Scheduler
+from pagefleet_engine.scheduler.batching import Scheduler
 from pagefleet_engine.scheduler.pace import Pace, Work
 from pagefleet_engine.steps import Sampling, SequenceResult, StepPlan
 from pagefleet_engine.wire import Submit, TokenEvent

@@ -17,7 +17,7 @@ from pagefleet_engine.core.channel import CoreChannel, encode_frame
 from pagefleet_engine.core.loop import CoreLoop
 from pagefleet_engine.kv.pool import BlockPool
 from pagefleet_engine.scheduler.admission import Capacity
-from pagefleet_engine.scheduler.fcfs import Scheduler
+from pagefleet_engine.scheduler.batching import Scheduler
 from pagefleet_engine.scheduler.pace import Pace
 from pagefleet_engine.scheduler.policies import POLICIES
 from pagefleet_engine.steps import Deferred, Progress, Sampling, SequenceResult, StepPlan, no_progress

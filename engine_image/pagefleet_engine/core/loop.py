@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pagefleet_engine.core.channel import CoreChannel
 from pagefleet_engine.core.containment import Containment, StepFailed
-from pagefleet_engine.scheduler.fcfs import Scheduler
+from pagefleet_engine.scheduler.batching import Scheduler
 from pagefleet_engine.steps import Pending, Runner, SequenceResult, StepPlan
 from pagefleet_engine.wire import CoreStatus, StepReport, StepTimes, Submit, ToCore
 

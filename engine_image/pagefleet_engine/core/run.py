@@ -18,7 +18,7 @@ from pagefleet_api.sizing import BLOCK_TOKENS
 from pagefleet_engine.core.channel import ChannelClosed, CoreChannel
 from pagefleet_engine.core.loop import HEARTBEAT_INTERVAL_S, CoreLoop
 from pagefleet_engine.scheduler.admission import Capacity, answer_room
-from pagefleet_engine.scheduler.fcfs import NOBODY, Scheduler
+from pagefleet_engine.scheduler.batching import NOBODY, Scheduler
 from pagefleet_engine.scheduler.pace import Pace
 from pagefleet_engine.scheduler.policies import POLICIES
 from pagefleet_engine.steps import Runner, RunnerBroken, Sampling, execute

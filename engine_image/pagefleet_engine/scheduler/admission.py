@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from pagefleet_api.sizing import BLOCK_TOKENS
 from pagefleet_api.wording import counted
+from pagefleet_engine.wire import Submit
 
 
 class Refusal(NamedTuple):
@@ -69,6 +70,19 @@ def refusal(
             f"At most {counted(answer_room(prompt_tokens, room), 'token')} can be generated after this prompt.",
             max_tokens_field,
         )
+    return None
+
+
+def problem(request: Submit, capacity: Capacity) -> str | None:
+    """Why the core cannot run a request even alone, whatever the API process let in; None when it can."""
+    prompt = request.prompt_token_ids
+    refused = refusal(len(prompt), request.max_tokens, capacity.max_model_len, capacity.num_blocks)
+    if refused is not None:
+        return refused.message
+    if request.max_tokens < 0:
+        return f"max_tokens is {request.max_tokens}; it must not be negative."
+    if min(prompt) < 0 or max(prompt) >= capacity.vocab_size:
+        return f"The prompt has token ids outside 0 .. {capacity.vocab_size - 1}."
     return None
 
 

@@ -10,7 +10,7 @@ from pagefleet_cli.simulation import EngineModel, FleetModel, Request, Trace, pl
 from pagefleet_cli.simulation.pod import SimulatedPod
 from pagefleet_cli.simulation.summary import Quantiles
 from pagefleet_engine.scheduler.admission import Capacity
-from pagefleet_engine.scheduler.fcfs import Scheduler
+from pagefleet_engine.scheduler.batching import Scheduler
 from pagefleet_engine.scheduler.pace import Pace, Work
 from pagefleet_engine.steps import Sampling, SequenceResult, SequenceStep
 from pagefleet_engine.wire import Submit

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from pagefleet_engine.scheduler.admission import Capacity
-from pagefleet_engine.scheduler.fcfs import Scheduler
+from pagefleet_engine.scheduler.batching import Scheduler
 from pagefleet_engine.scheduler.pace import Pace
 from pagefleet_engine.scheduler.policies import POLICIES
 from pagefleet_engine.steps import Pending, Sampling, StepPlan, TokenLogprobs, no_progress

@@ -12,7 +12,7 @@ from pagefleet_engine.core.channel import ChannelClosed, CoreChannel
 from pagefleet_engine.core.containment import BROKEN_IN_A_ROW_LIMIT
 from pagefleet_engine.core.loop import HEARTBEAT_INTERVAL_S, CoreLoop
 from pagefleet_engine.scheduler.admission import Capacity
-from pagefleet_engine.scheduler.fcfs import Scheduler
+from pagefleet_engine.scheduler.batching import Scheduler
 from pagefleet_engine.steps import Pending, Progress, RunnerBroken, SequenceResult, StepPlan, no_progress
 from pagefleet_engine.wire import Abort, StepReport
 from tests.pagefleet_engine.core.api_side import ApiSide

@@ -13,7 +13,7 @@ from pagefleet_engine.core import paced
 from pagefleet_engine.core.paced import PacedRunner, made_up_token
 from pagefleet_engine.core.run import StartImpossible
 from pagefleet_engine.scheduler.admission import Capacity
-from pagefleet_engine.scheduler.fcfs import Scheduler
+from pagefleet_engine.scheduler.batching import Scheduler
 from pagefleet_engine.steps import Sampling, SequenceStep, StepPlan, execute
 from pagefleet_engine.wire import CoreFailed, CoreReady, StepReport
 from tests.pagefleet_engine.core.api_side import ApiSide

@@ -7,7 +7,7 @@ import pytest
 from pagefleet_api.launch import Launch
 from pagefleet_engine.core.run import LoadedRunner
 from pagefleet_engine.scheduler.admission import Capacity
-from pagefleet_engine.scheduler.fcfs import Scheduler
+from pagefleet_engine.scheduler.batching import Scheduler
 from pagefleet_engine.steps import Sampling, execute
 from pagefleet_engine.wire import Submit, TokenEvent
 from tests.pagefleet_engine.tiny_model import write_tiny_model

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pagefleet_api.sizing import BLOCK_TOKENS
 from pagefleet_engine.kv.pool import BlockPool, PoolCheck
 from pagefleet_engine.kv.table import BlockTable
-from pagefleet_engine.scheduler.admission import Capacity, refusal
+from pagefleet_engine.scheduler.admission import Capacity, problem
 from pagefleet_engine.scheduler.books import Books, Snapshot
 from pagefleet_engine.scheduler.pace import Pace, StepBudget
 from pagefleet_engine.scheduler.policies import FCFS, Policy
@@ -77,8 +77,8 @@ class Scheduler:
         """
         if request.request_id in self._live:
             return
-        if problem := self._problem(request):
-            self._events.append(TokenEvent(request_id=request.request_id, finish_reason="error", error=problem))
+        if words := problem(request, self._capacity):
+            self._events.append(TokenEvent(request_id=request.request_id, finish_reason="error", error=words))
             return
         table = BlockTable(self._pool, request.cache_salt, adapter=request.adapter, shared=self._prefix_cache)
         sequence = Sequence(request, table)
@@ -181,18 +181,6 @@ class Scheduler:
     def check(self) -> PoolCheck:
         """Compare the pool's books with the block tables; costs O(blocks), so for idle times."""
         return self._pool.check(sequence.table.blocks for sequence in self._live.values())
-
-    def _problem(self, request: Submit) -> str | None:
-        prompt = request.prompt_token_ids
-        size = self._capacity
-        refused = refusal(len(prompt), request.max_tokens, size.max_model_len, size.num_blocks)
-        if refused is not None:
-            return refused.message
-        if request.max_tokens < 0:
-            return f"max_tokens is {request.max_tokens}; it must not be negative."
-        if min(prompt) < 0 or max(prompt) >= size.vocab_size:
-            return f"The prompt has token ids outside 0 .. {size.vocab_size - 1}."
-        return None
 
     def _plan_decodes(self, steps: list[SequenceStep]) -> int:
         """Plan a token for all that decode; returns the positions that these attend to."""
