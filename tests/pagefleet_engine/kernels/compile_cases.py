@@ -13,6 +13,8 @@ from pagefleet_engine.kernels import (
     grouped_gemm,
     invariant_gemm,
     norm,
+    own_ranks,
+    prepare,
     rope,
     sampling,
 )
@@ -57,6 +59,19 @@ def draws() -> None:
     cuts.restrict(torch.empty(2, 128256), row, row.int(), row, row)
 
 
+def inputs_of_a_step() -> None:
+    state = prepare.SeatState(integers(9), integers(9, 64), torch.empty(9), integers(9, dtype=torch.int64))
+    inputs = prepare.StepInputs(*(integers(64) for _ in range(6)))
+    for adapted in (False, True):
+        prepare.prepare(integers(512), prepare.PackedCounts(64, 8, 2, 1, adapted), inputs, state, 128256)
+    prepare.keep_sampled(integers(8), integers(8), state)
+
+
+def ranks_of_adapters() -> None:
+    for ranks in (16, 3 * 64, 4096):
+        own_ranks.keep_own(half(64, ranks), integers(ranks), integers(64))
+
+
 def layers_of_few_rows() -> None:
     before = gemv.Norm(half(WIDTH), 1e-5)
     for rows in (1, 8):
@@ -85,7 +100,18 @@ def gated_products() -> None:
 
 
 CASES: dict[str, Callable[[], None]] = {
-    case.__name__: case for case in (norms, rotation, activations, draws, layers_of_few_rows, invariant_layers, experts)
+    case.__name__: case
+    for case in (
+        norms,
+        rotation,
+        activations,
+        draws,
+        inputs_of_a_step,
+        ranks_of_adapters,
+        layers_of_few_rows,
+        invariant_layers,
+        experts,
+    )
 }
 HOPPER_CASES: dict[str, Callable[[], None]] = {"gated_products": gated_products}
 

@@ -3,12 +3,13 @@
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from pagefleet_api.launch import Launch
+from pagefleet_api.launch import Adapter, Launch
 from pagefleet_engine.runner import loading
 from pagefleet_engine.runner.cuda import loading as gpu_loading
 from pagefleet_engine.runner.cuda import rank
@@ -23,11 +24,11 @@ SHAPE = TinyShape(layers=1, hidden_size=32, heads=4, kv_heads=2, head_size=16, i
 BLOCKS = 64
 
 
-def launch_of(uri: str, tensor_parallel_size: int) -> Launch:
+def launch_of(uri: str, tensor_parallel_size: int, adapters: Sequence[Adapter] = ()) -> Launch:
     """A small launch without graphs, which only a GPU can capture."""
     return Launch(
         model=uri, dtype="float32", max_model_len=64, max_num_seqs=8, max_num_batched_tokens=32, num_kv_blocks=BLOCKS,
-        cuda_graphs=False, tensor_parallel_size=tensor_parallel_size,
+        cuda_graphs=False, tensor_parallel_size=tensor_parallel_size, adapters=tuple(adapters),
     )  # fmt: skip
 
 

@@ -1,16 +1,21 @@
 """Two real processes that share a tiny model give the single runner's tokens."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 import torch.distributed
 
+from pagefleet_api.launch import Adapter
+from pagefleet_engine.models.config_files import read_config
+from pagefleet_engine.models.source import resolve
+from pagefleet_engine.models.tensor_names import expected_shapes
 from pagefleet_engine.runner.cuda.packing import SeatsExhausted
 from pagefleet_engine.runner.cuda.parallel import Leader
 from pagefleet_engine.runner.cuda.peers import Alone
 from pagefleet_engine.runner.cuda.runner import CudaRunner
 from pagefleet_engine.steps import Sampling, SequenceStep, StepPlan
+from tests.pagefleet_engine.adapter_folders import write_adapter
 from tests.pagefleet_engine.runner import step_driver
 from tests.pagefleet_engine.runner.cuda.parallel_rank import (
     BLOCKS,
@@ -43,24 +48,39 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def pair(host: None, uri: str) -> Iterator[CudaRunner]:
+def adapters(uri: str, tmp_path_factory: pytest.TempPathFactory) -> list[Adapter]:
+    """One of matrices that are cut by outputs and by inputs, one of some."""
+    shapes = expected_shapes(read_config(resolve(uri)))
+    modules = {"one": ("q_proj", "v_proj", "o_proj", "up_proj", "down_proj"), "two": ("k_proj", "down_proj")}
+    folder = tmp_path_factory.mktemp("adapters")
+    paths = [write_adapter(folder / name, shapes, cut, seed=len(name)) for name, cut in modules.items()]
+    return [Adapter(path.name, str(path)) for path in paths]
+
+
+@pytest.fixture(scope="module")
+def pair(host: None, uri: str, adapters: list[Adapter]) -> Iterator[CudaRunner]:
     """The first rank's runner; the second rank follows in a process of its own."""
-    leader = Leader(launch_of(uri, 2), module=RANK_MODULE, backend="gloo")
+    launch = launch_of(uri, 2, adapters)
+    leader = Leader(launch, module=RANK_MODULE, backend="gloo")
     try:
-        yield runner_of(launch_of(uri, 2), leader)
+        yield runner_of(launch, leader)
     finally:
         leader.close()
         torch.distributed.destroy_process_group()
 
 
 @pytest.fixture(scope="module")
-def single(host: None, uri: str) -> CudaRunner:
-    return runner_of(launch_of(uri, 1), Alone())
+def single(host: None, uri: str, adapters: list[Adapter]) -> CudaRunner:
+    return runner_of(launch_of(uri, 1, adapters), Alone())
 
 
-def answers(runner: CudaRunner, sampling: Sampling, *, interleaved: bool = False) -> list[list[int]]:
+def answers(
+    runner: CudaRunner, sampling: Sampling, *, interleaved: bool = False, chosen: Sequence[int | None] = (None, None)
+) -> list[list[int]]:
     everybody_leaves(runner)
     batch = step_driver.sequences(PROMPTS, BLOCKS, COUNT, [sampling] * len(PROMPTS))
+    for sequence, adapter in zip(batch, chosen, strict=True):
+        sequence.adapter = adapter
     run = step_driver.run_interleaved if interleaved else step_driver.run_batched
     run(runner, batch, COUNT)
     return [sequence.answer[:COUNT] for sequence in batch]
@@ -86,6 +106,12 @@ def test_two_ranks_give_the_single_runners_tokens(
     pair: CudaRunner, single: CudaRunner, sampling: Sampling, interleaved: bool
 ) -> None:
     assert answers(pair, sampling, interleaved=interleaved) == answers(single, sampling, interleaved=interleaved)
+
+
+def test_two_ranks_give_the_single_runners_tokens_to_each_adapter(pair: CudaRunner, single: CudaRunner) -> None:
+    found = answers(pair, step_driver.GREEDY, interleaved=True, chosen=(0, 1))
+    assert found == answers(single, step_driver.GREEDY, interleaved=True, chosen=(0, 1))
+    assert found != answers(single, step_driver.GREEDY, interleaved=True), "the adapters change too little to be seen"
 
 
 def test_a_preempted_sequence_goes_on_with_the_same_tokens(pair: CudaRunner, single: CudaRunner) -> None:
