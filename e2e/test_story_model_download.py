@@ -1,13 +1,17 @@
-"""A model of a hub: a wrong token is named, one download serves two services, and no pod waits for it with a GPU."""
+"""A model of a hub: a wrong token is named, one download serves two services, and no pod waits for it with a GPU. Its
+adapters come in the same ways.
+"""
 
 import json
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from safetensors.numpy import load_file
 
 from e2e import manifests
 from e2e.demo_steps import chat
@@ -15,8 +19,9 @@ from e2e.kubectl import Json, Kubectl
 from e2e.service import KIND, Service, condition, get_json, is_ready, wait_for
 from e2e.sites import BoxSite
 from pagefleet_api import labels
+from tests.pagefleet_engine.adapter_folders import write_adapter
 from tests.pagefleet_engine.tiny_model import write_tiny_model
-from tests.pagefleet_fetch.servers import COMMIT, Fault, Served, hub
+from tests.pagefleet_fetch.servers import COMMIT, Fault, Served, hub, serving
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -33,6 +38,13 @@ class Story(NamedTuple):
     front: Served
     store: Served
     gate: threading.Event
+    adapters: Served
+
+    def adapt(self, name: str, **adapters: str) -> None:
+        """Give a service these adapters, by their names."""
+        given = [{"name": adapter, "uri": uri} for adapter, uri in adapters.items()]
+        patch = json.dumps({"spec": {"model": {"adapters": given}}})
+        self.kubectl.run("patch", KIND, name, "--type=merge", "-p", patch)
 
     def service(self, name: str) -> Service:
         return Service(self.kubectl, name)
@@ -62,8 +74,10 @@ def story(place: BoxSite, kubectl: Kubectl, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp("claim")
     folder.chmod(0o777)
     gate = threading.Event()
-    with hub(files, TOKEN, place.box.layout.host_address) as (front, store):
-        story = Story(kubectl, front, store, gate)
+    adapter = _adapter(tmp_path_factory.mktemp("sql"), model)
+    host = place.box.layout.host_address
+    with hub(files, TOKEN, host) as (front, store), serving(Served(adapter), host=host) as web:
+        story = Story(kubectl, front, store, gate, web)
         story.give_token("hf_wrong")
         for body in _storage(kubectl.namespace, folder):
             kubectl.apply(json.dumps(body))
@@ -73,6 +87,13 @@ def story(place: BoxSite, kubectl: Kubectl, tmp_path_factory: pytest.TempPathFac
         gate.set()
         kubectl.run("delete", KIND, "--all", "--wait=false")
         kubectl.run("delete", "pv", kubectl.namespace, "--wait=false")
+
+
+def _adapter(folder: Path, model: Path) -> dict[str, bytes]:
+    """Files of a server that has an adapter of the model under `sql`."""
+    shapes = {name: tensor.shape for name, tensor in load_file(model / WEIGHTS).items()}
+    write_adapter(folder, shapes, ("q_proj", "v_proj", "down_proj"), gain=4.0)
+    return {f"sql/{path.name}": path.read_bytes() for path in folder.iterdir()}
 
 
 def _storage(name: str, folder: Path) -> list[Json]:
@@ -96,6 +117,15 @@ def _service(name: str, cache: Json) -> Json:
 def _says(body: Json, kind: str) -> tuple[str, str, str]:
     found = condition(body, kind) or {}
     return found.get("status", ""), found.get("reason", ""), found.get("message", "")
+
+
+def _renewed(service: Service, before: set[str]) -> bool:
+    """Every pod is one of a later template, and ready."""
+    return is_ready(service.object(), 1) and not before & {pod.name for pod in service.pods()}
+
+
+def _serves_by(service: Service, names: list[str]) -> bool:
+    return [model["id"] for model in get_json(f"{service.cluster_url()}/models")["data"]] == names
 
 
 def _serves(service: Service) -> bool:
@@ -183,3 +213,32 @@ def test_without_a_prefetch_a_pod_sees_to_its_claim_and_no_job_is_made(story: St
     (pod,) = service.pods()
     words = story.kubectl.run("logs", pod.name, "-c", labels.FETCH_CONTAINER)
     assert "model_present" in words, f"it is there from the others' Job already: {words}"
+
+
+def test_an_adapter_that_does_not_exist_is_named_and_pods_stay_as_they_are(story: Story) -> None:
+    service = story.service("two")
+    before = service.pods()[0].name
+    story.adapt("two", sql=f"{story.adapters.address}/sql/", nobody=f"{story.adapters.address}/nobody/")
+    with service.watch() as watch:
+        told = watch.until(lambda body: _says(body, "ModelCached")[1] == "ModelFetchFailed", 60).body
+    words = _says(told, "ModelCached")[2]
+    assert "adapter nobody: " in words and "/nobody/ has no config.json, nor adapter_config.json" in words
+    assert "the model: " not in words, "that is there"
+    assert _says(told, "Ready")[0] == "True"
+    assert [pod.name for pod in service.pods()] == [before]
+
+
+def test_adapters_answer_by_their_names_in_pods_that_follow(story: Story) -> None:
+    """One comes onto the claim by a Job, the other into the pod by itself."""
+    plain = "".join(chat(story.service("two").cluster_url(), "two", "Hello!"))
+    names = ("two", "three")
+    before = {pod.name for name in names for pod in story.service(name).pods()}
+    for name in names:
+        story.adapt(name, sql=f"{story.adapters.address}/sql/")
+    for name in names:
+        service = story.service(name)
+        wait_for("a new pod serves alone", partial(_renewed, service, before), 90)
+        leads = partial(_serves_by, service, [name, "sql"])
+        wait_for("its address leads to the new pod alone", leads, 20)
+        adapted = "".join(chat(service.cluster_url(), "sql", "Hello!"))
+        assert "".join(chat(service.cluster_url(), name, "Hello!")) == plain != adapted

@@ -38,9 +38,8 @@ _TWICE = "give each adapter a name of its own"
 _SERVED = "is the model's own name for clients (model.servedName); give the adapter another one"
 
 NOT_WITH: Mapping[Runtime, str] = {
-    Runtime.PAGEFLEET: "it does not compute them yet; use engine.runtime vllm, sglang or tgi",
     Runtime.TENSORRT_LLM: "its server takes an adapter by the path that a request gives (lora_request), not by a name; "
-    "use engine.runtime vllm, sglang or tgi",
+    "use engine.runtime pagefleet, vllm, sglang or tgi",
 }
 """Engines that serve no adapter by a name: why, and the way out."""
 RUNTIME_RULES = tuple(

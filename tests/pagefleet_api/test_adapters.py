@@ -10,7 +10,7 @@ from pagefleet_api.service import InferenceService, InvalidService
 from tests.pagefleet_api.test_runtimes import engine
 
 SQL = {"name": "sql", "uri": "hf://org/sql-lora"}
-TAKES = (Runtime.VLLM, Runtime.SGLANG, Runtime.TGI, Runtime.CUSTOM)
+TAKES = (Runtime.PAGEFLEET, Runtime.VLLM, Runtime.SGLANG, Runtime.TGI, Runtime.CUSTOM)
 
 
 def service(*adapters: dict[str, Any], runtime: Runtime = Runtime.VLLM, **model: Any) -> InferenceService:

@@ -50,12 +50,23 @@ def adapters_bytes(shape: ModelShape, ranks: Sequence[int], runtime: str, elemen
     highest = vllm_rank(ranks) if runtime == "vllm" else max(ranks)
     more = _SAME_ROOM_FOR_ALL.get(runtime)
     rank = sum(ranks) if more is None else highest * (len(ranks) + more)
-    return rank * shape.layers * _rows_and_columns(shape) * element_bytes
+    numbers = _of_joined(shape) if runtime == "pagefleet" else _rows_and_columns(shape)
+    return rank * shape.layers * numbers * element_bytes
+
+
+def _of_joined(shape: ModelShape) -> int:
+    """As our own engine has them: queries, keys and values are one product, gate and up another, whose rows every
+    matrix's ranks have. See `pagefleet_engine.models.adapters`.
+    """
+    attention = 3 * (shape.hidden_size + shape.qkv_size) + _query_size(shape) + shape.hidden_size
+    return attention + 2 * (shape.hidden_size + 2 * shape.inner_size) + shape.inner_size + shape.hidden_size
+
+
+def _query_size(shape: ModelShape) -> int:
+    return shape.heads * shape.qkv_size // (shape.heads + 2 * shape.kv_heads)
 
 
 def _rows_and_columns(shape: ModelShape) -> int:
     """Of one layer: queries, keys, values and what comes of attention, then the MLP."""
-    attention = (
-        4 * shape.hidden_size + shape.qkv_size + shape.heads * shape.qkv_size // (shape.heads + 2 * shape.kv_heads)
-    )
+    attention = 4 * shape.hidden_size + shape.qkv_size + _query_size(shape)
     return attention + _MATRICES_TO_INNER * (shape.hidden_size + shape.inner_size)

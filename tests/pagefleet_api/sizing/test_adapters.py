@@ -20,7 +20,6 @@ OF_ONE_RANK = 32 * (26_624 + 55_296)
 @pytest.mark.parametrize(
     ("runtime", "ranks", "counted"),
     [
-        ("pagefleet", (8, 64), 72),
         ("tgi", (8, 64), 72),
         ("sglang", (8, 64), 3 * 64),
         ("vllm", (8, 64), 2 * 64),
@@ -31,6 +30,12 @@ OF_ONE_RANK = 32 * (26_624 + 55_296)
 )
 def test_each_engine_takes_the_room_that_it_sets_aside(runtime: str, ranks: tuple[int, ...], counted: int) -> None:
     assert adapters_bytes(LLAMA, ranks, runtime, 2) == counted * OF_ONE_RANK * 2
+
+
+def test_our_engine_has_rows_of_every_matrix_that_it_joins_to_one() -> None:
+    query, keys, hidden, inner = 4096, 1024, 4096, 14_336
+    joined = 3 * (hidden + query + 2 * keys) + (query + hidden) + 2 * (hidden + 2 * inner) + (inner + hidden)
+    assert adapters_bytes(LLAMA, (8, 64), "pagefleet", 2) == 72 * 32 * joined * 2
 
 
 def test_what_adapters_take_is_missing_from_the_cache() -> None:
@@ -45,7 +50,7 @@ def test_what_adapters_take_is_missing_from_the_cache() -> None:
 def test_a_containers_memory_has_room_for_them() -> None:
     demand = Demand(device="cpu", max_model_len=4096, adapter_ranks=(64,))
     found = fit_cpu(LLAMA, of_config(LLAMA, 4), demand, None)
-    assert found.adapters_bytes == 64 * OF_ONE_RANK * 4
+    assert found.adapters_bytes == adapters_bytes(LLAMA, (64,), "pagefleet", 4)
     assert found.budget_bytes - fit_cpu(LLAMA, of_config(LLAMA, 4), Demand(device="cpu"), None).budget_bytes == (
         found.adapters_bytes
     )

@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
+from pagefleet_api.launch import Adapter, Launch
 from pagefleet_api.runtimes import Runtime
 from pagefleet_operator import render
+from pagefleet_operator.facts.expansion import plain
 from pagefleet_operator.facts.mounts import claims_of
 from pagefleet_operator.render.pod import warnings
-from tests.pagefleet_api.test_adapters import service
+from tests.pagefleet_api.test_adapters import TAKES, service
 from tests.pagefleet_operator.render.test_runtimes import flag
 
 SQL = {"name": "sql", "uri": "hf://org/sql-lora", "revision": "v1"}
@@ -28,6 +30,11 @@ def told(made: dict[str, Any]) -> dict[str, str]:
     """Adapters' paths by their names, as vLLM is told."""
     args = made["containers"][0]["args"]
     return dict(word.split("=") for word in args[args.index("--lora-modules") + 1 :])
+
+
+def _plain(args: list[str]) -> list[str]:
+    """As a container gets them."""
+    return [plain(word) for word in args]
 
 
 def mounts(container: dict[str, Any]) -> dict[str, str]:
@@ -95,7 +102,7 @@ def test_the_first_pod_downloads_onto_the_claim_where_nobody_does_before() -> No
     "cache", [{"mode": "PVC", "pvc": "models"}, {"mode": "PVC", "pvc": "models", "prefetch": False}]
 )
 def test_what_pods_read_of_a_claim_is_seen_in_them(cache: dict[str, Any]) -> None:
-    for runtime in (Runtime.VLLM, Runtime.SGLANG, Runtime.TGI, Runtime.CUSTOM):
+    for runtime in TAKES:
         asked = service(SQL, {"name": "left", "uri": "pvc://models/left/a"}, runtime=runtime, **BASE, cache=cache)
         template = render.manifests(asked, _CHOICES)[-1]["spec"]["template"]
         wanted = render.folders_on(asked.spec.model, "models")
@@ -119,12 +126,14 @@ def test_every_engine_is_told_names_and_paths_in_its_own_way() -> None:
     sglang = pod(*two, runtime=Runtime.SGLANG)["containers"][0]["args"]
     assert sglang[-3:] == ["--lora-paths", "baked=/opt/baked", "b=/opt/b$$"]
     assert flag(sglang, "--max-loras-per-batch") == "3", "requests for the model alone are one more"
+    ours = Launch.parse(_plain(pod(*two, runtime=Runtime.PAGEFLEET)["containers"][0]["args"]))
+    assert ours.adapters == (Adapter("baked", "/opt/baked"), Adapter("b", "/opt/b$"))
     for runtime, variable in ((Runtime.TGI, "LORA_ADAPTERS"), (Runtime.CUSTOM, "PAGEFLEET_ADAPTERS")):
         env = {each["name"]: each["value"] for each in pod(*two, runtime=runtime)["containers"][0]["env"]}
         assert env[variable] == "baked=/opt/baked,b=/opt/b$$"
 
 
-@pytest.mark.parametrize("runtime", [Runtime.VLLM, Runtime.SGLANG, Runtime.TGI, Runtime.CUSTOM])
+@pytest.mark.parametrize("runtime", TAKES)
 def test_without_adapters_an_engine_is_told_of_none(runtime: Runtime) -> None:
     container = pod(runtime=runtime)["containers"][0]
     assert "lora" not in str(container).lower() and "adapter" not in str(container).lower()
