@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from itertools import islice
 
 import pytest
 from hypothesis import given, settings
@@ -9,10 +10,13 @@ from hypothesis import strategies as st
 
 from pagefleet_api.launch import SCHEDULING_POLICIES
 from pagefleet_engine.kv import table
+from pagefleet_engine.kv.pool import BlockPool
+from pagefleet_engine.kv.table import BlockTable
 from pagefleet_engine.scheduler import fair
 from pagefleet_engine.scheduler.fair import ANSWER_TOKEN_COST, PROMPT_TOKEN_COST
 from pagefleet_engine.scheduler.policies import POLICIES
-from pagefleet_engine.scheduler.ranked import SHORTENED_TOKENS
+from pagefleet_engine.scheduler.ranked import SHORTENED_TOKENS, ShortestLine
+from pagefleet_engine.scheduler.sequence import Sequence
 from pagefleet_engine.wire import Submit
 from tests.pagefleet_engine.core.engine_rig import Rig, submit
 
@@ -76,6 +80,28 @@ def test_the_least_work_is_first_and_what_the_prefix_cache_has_is_none() -> None
         submit(5, range(400, 440), 3),  # 43
     )
     assert order(rig) == [1, 4, 5, 3, 2]
+
+
+def test_a_short_request_passes_hundreds_that_came_long_before() -> None:
+    line, pool = ShortestLine(), BlockPool(1)
+
+    def join(number: int, answer: int) -> None:
+        line.join(Sequence(submit(number, [1] * 100, answer), BlockTable(pool, "")))
+
+    for number in range(300):
+        join(number, 500)
+    for sequence in islice(line.turns(), 200):
+        line.leave(len(sequence.token_ids))
+    join(1000, 20)
+    assert [sequence.sequence_id for sequence in islice(line, 2)] == [1000, 200]
+
+
+def test_very_long_requests_go_by_arrival_among_themselves() -> None:
+    rig = Rig(num_blocks=2000, max_num_seqs=1, max_model_len=40_000, policy="sjf", check=False)
+    rig.submit(submit(1, [1], 1))
+    rig.step()
+    rig.submit(*(submit(number, [1], tokens) for number, tokens in enumerate((20_000, 10_000, 8_000), 2)))
+    assert [sequence.sequence_id for sequence in rig.scheduler._waiting] == [4, 2, 3]
 
 
 def test_who_lost_its_seat_comes_before_shorter_ones() -> None:
