@@ -64,7 +64,7 @@ def check_fits(prompts: Sequence[TokenIds], asked: Asked, ready: CoreReady) -> N
 
 
 def check_priority(request: GenerationRequest, policy: str) -> None:
-    """Raise `InvalidRequest` for a priority that would be as if it were not there, as vLLM does."""
+    """Raise `InvalidRequest` for a priority that would be as if it were not there, as vLLM's documentation has it."""
     if request.priority and policy != _BY_PRIORITY:
         raise InvalidRequest(
             f"priority is {request.priority}, but this server's order is {policy}; leave it out or send 0, or start "
