@@ -19,7 +19,7 @@ from pagefleet_engine.models.random_weights import RandomWeights
 from pagefleet_engine.models.source import ModelFiles, resolve
 from pagefleet_engine.models.tensor_names import expected_shapes
 from pagefleet_engine.models.weights import Weights, open_weights
-from pagefleet_engine.runner import memory, probe, sizing, threads
+from pagefleet_engine.runner import foreign, memory, probe, sizing, threads
 from pagefleet_engine.runner.errors import LaunchImpossible
 from pagefleet_engine.runner.torch_runner import TorchRunner
 from pagefleet_engine.steps import Runner
@@ -74,8 +74,8 @@ def _open(launch: Launch, device: str) -> _Opened:
     torch.set_num_threads(threads.read_count())
     files = resolve(launch.model, weights=launch.load_format != "dummy")
     config = read_config(files)
-    if config.foreign and (device != "cpu" or launch.load_format == "dummy"):
-        raise LaunchImpossible(f"{launch.model}: a {config.architecture} model runs on a CPU, with its own weights")
+    if config.foreign:
+        foreign.check(launch, config, device)
     adapters = _open_adapters(launch, config)
     max_model_len = sizing.window(launch, config)
     dtype = choose_dtype(launch.dtype, device, config)
@@ -88,11 +88,6 @@ def _open(launch: Launch, device: str) -> _Opened:
 
 
 def _open_adapters(launch: Launch, config: ModelConfig) -> tuple[AdapterWeights, ...]:
-    if launch.adapters and config.foreign:
-        raise LaunchImpossible(
-            f"--adapter {launch.adapters[0].name}: a {config.architecture} model is computed by transformers' code, "
-            "to which this engine adds no adapters; leave the flag out, or merge the adapter into the model"
-        )
     return tuple(AdapterWeights(folder, config) for folder in read_adapters(launch.adapters))
 
 
@@ -136,12 +131,14 @@ def _place_on_gpu(launch: Launch, opened: _Opened, peers: "Peers") -> "LoadedCud
     from pagefleet_engine.kernels.baked import counted
     from pagefleet_engine.runner.cuda import loading
 
-    dtype, batch_tokens = DTYPES[opened.dtype], batched_tokens(launch, "cuda")
+    config, dtype, batch_tokens = opened.config, DTYPES[opened.dtype], batched_tokens(launch, "cuda")
     with counted() as kernels:
-        loaded = loading.load(
-            launch, opened.config, opened.weights, dtype, opened.max_model_len, batch_tokens, peers,
-            opened.adapters,
-        )  # fmt: skip
+        if config.foreign:
+            loaded = loading.load_foreign(launch, config, opened.files, dtype, opened.max_model_len, batch_tokens)
+        else:
+            loaded = loading.load(
+                launch, config, opened.weights, dtype, opened.max_model_len, batch_tokens, peers, opened.adapters
+            )
     log.info("kernels_loaded", extra=kernels.fields())
     return loaded
 

@@ -1,5 +1,6 @@
 """Models that transformers computes, over our pages: the same logits as without, or refused at the start."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from pagefleet_api.launch import Launch
 from pagefleet_engine.models.config_files import read_config
 from pagefleet_engine.models.errors import ModelBroken, ModelUnsupported
 from pagefleet_engine.models.foreign import ForeignDecoder
-from pagefleet_engine.models.source import FolderModel, resolve
-from pagefleet_engine.runner import loading
+from pagefleet_engine.models.opening import open_foreign
+from pagefleet_engine.models.source import resolve
+from pagefleet_engine.runner import foreign, loading
 from pagefleet_engine.runner.errors import LaunchImpossible
 from tests.pagefleet_engine.runner import references, step_driver
 from tests.pagefleet_engine.runner.family_models import VOCABULARY, WINDOW, Family, write
@@ -41,8 +43,8 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def opened(folder: Path) -> ForeignDecoder:
     """Our decoder for a folder."""
     files = resolve(f"file://{folder}")
-    assert isinstance(files, FolderModel)
-    return ForeignDecoder(read_config(files), files, dtype=torch.float32, device=torch.device("cpu"))
+    model = open_foreign(files, read_config(files), dtype=torch.float32, device=torch.device("cpu"))
+    return ForeignDecoder(model)
 
 
 def test_logits_over_pages_are_those_of_transformers(pair: tuple[Path, Any]) -> None:
@@ -101,7 +103,21 @@ def test_missing_weights_and_models_that_transformers_lacks_are_refused(tmp_path
         opened(tmp_path)
 
 
-def test_dummy_weights_are_for_our_own_decoder_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("flags", "device", "reason"),
+    [
+        ({"load_format": "dummy"}, "cpu", "--load-format dummy: a stablelm model .* needs its own weights"),
+        ({"tensor_parallel_size": 2}, "cuda", "--tensor-parallel-size 2: a stablelm model .* not shared out"),
+        ({"batch_invariant": True}, "cuda", "--batch-invariant: a stablelm model .* changes with the batch"),
+        ({}, "cuda", None),
+        ({"batch_invariant": True}, "cpu", None),
+    ],
+)
+def test_flags_for_our_own_decoder_alone_are_refused(
+    flags: dict[str, Any], device: str, reason: str | None, tmp_path: Path
+) -> None:
     write(Family("StableLm"), tmp_path)
-    with pytest.raises(LaunchImpossible, match="a stablelm model runs on a CPU, with its own weights"):
-        loading.load(Launch(model=f"file://{tmp_path}", dtype="float32", load_format="dummy", device="cpu"))
+    config = read_config(resolve(f"file://{tmp_path}"))
+    launch = Launch(model=f"file://{tmp_path}", **flags)
+    with nullcontext() if reason is None else pytest.raises(LaunchImpossible, match=reason):
+        foreign.check(launch, config, device)

@@ -91,7 +91,7 @@ class CudaDecoder:
         """Make the KV memory, with one block more, which padding writes to."""
         shape = (num_blocks + 1, 2, self.config.kv_heads, BLOCK_TOKENS, self.config.head_size)
         self.memory = []  # before the new memory is taken
-        self.memory = [torch.empty(shape, dtype=self.dtype, device=self.device) for _ in self.layers]
+        self.memory = [torch.empty(shape, dtype=self.dtype, device=self.device) for _ in range(self.config.layers)]
 
     def forward(self, step: DeviceStep, kept: torch.Tensor | None = None) -> torch.Tensor:
         """Compute all rows and store their keys and values; the rows before the final norm, [rows, hidden size].

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -14,13 +15,16 @@ from pagefleet_engine.models.adapter_weights import AdapterSource
 from pagefleet_engine.models.adapters import Adapters, LowRank, join_adapters
 from pagefleet_engine.models.config import ModelConfig
 from pagefleet_engine.models.layers import LayerWeights, read_layer, read_top
+from pagefleet_engine.models.opening import open_foreign
+from pagefleet_engine.models.source import ModelFiles
 from pagefleet_engine.models.weights import Weights
 from pagefleet_engine.runner import sizing
 from pagefleet_engine.runner.cuda import trial
 from pagefleet_engine.runner.cuda.decoder import CudaDecoder
+from pagefleet_engine.runner.cuda.foreign import ForeignCudaDecoder
 from pagefleet_engine.runner.cuda.graphs import batch_sizes
 from pagefleet_engine.runner.cuda.memory import Division, GpuMemory, divide
-from pagefleet_engine.runner.cuda.peers import Peers
+from pagefleet_engine.runner.cuda.peers import Alone, Peers
 from pagefleet_engine.runner.cuda.runner import CudaRunner
 from pagefleet_engine.runner.cuda.segments import row_counts
 from pagefleet_engine.runner.cuda.shards import ShardedAdapter, ShardedWeights, shard_config
@@ -49,22 +53,40 @@ def load(
     """Place this rank's part of the model on the current GPU. Raises ModelError, LaunchImpossible or RunnerBroken."""
     started = time.perf_counter()
     device = current_device()
-    own_before = CONTEXT_BYTES
     cut = [ShardedAdapter(adapter, config, peers.shard) for adapter in adapters]
     weights, config = ShardedWeights(weights, config, peers.shard), shard_config(config, peers.shard)
     with torch.inference_mode():
         joined = join_adapters(cut, config, lambda low, product, index: placed(low, device, dtype), device)
         decoder = _decoder(launch, config, StagedWeights(weights, device, dtype), max_model_len, peers, joined)
     peers.join()
+    return _ready(launch, decoder, max_model_len, batch_tokens, peers, started)
+
+
+def load_foreign(
+    launch: Launch, config: ModelConfig, files: ModelFiles, dtype: torch.dtype, max_model_len: int, batch_tokens: int
+) -> LoadedCuda:
+    """A model that transformers computes, on the current GPU; raises as `load` does."""
+    started = time.perf_counter()
+    with torch.inference_mode():
+        model = open_foreign(files, config, dtype=dtype, device=current_device())
+        decoder = ForeignCudaDecoder(model, max_decodes=launch.max_num_seqs)
+    return _ready(replace(launch, cuda_graphs=False), decoder, max_model_len, batch_tokens, Alone(), started)
+
+
+def _ready(
+    launch: Launch, decoder: CudaDecoder, max_model_len: int, batch_tokens: int, peers: Peers, started: float
+) -> LoadedCuda:
+    """The decoder, whose placing began at `started`, with KV memory and the first graphs."""
+    config = decoder.config
     weights_placed = time.perf_counter()
     options = _Options(launch.max_num_seqs, batch_tokens, blocks_for(max_model_len) + 1)
     peak_bytes = _measured_peak(decoder, options, max_model_len, peers)
     measured = time.perf_counter()
-    shape = KvShape(config.layers, config.kv_heads, config.head_size, dtype.itemsize)
+    shape = KvShape(config.layers, config.kv_heads, config.head_size, decoder.dtype.itemsize)
     captured = len(batch_sizes(launch.max_num_seqs)) + len(row_counts(batch_tokens))
     graph_bytes = GRAPH_BYTES * captured if launch.cuda_graphs else 0
     free_bytes, total_bytes = torch.cuda.mem_get_info()
-    memory = GpuMemory(total_bytes, free_bytes, torch.cuda.memory_reserved() + own_before)
+    memory = GpuMemory(total_bytes, free_bytes, torch.cuda.memory_reserved() + CONTEXT_BYTES)
     division = divide(
         memory, launch.gpu_memory_utilization,
         weight_bytes=decoder.weight_bytes, peak_bytes=peak_bytes, graph_bytes=graph_bytes,
