@@ -11,6 +11,8 @@ from pagefleet_engine.models.config import ModelConfig
 from pagefleet_engine.models.errors import ModelBroken, ModelUnsupported
 from pagefleet_engine.models.tensor_names import FUSED, Shapes, expected_shapes, has_experts, layer_name
 
+_FORMATS = ("F32", "BF16", "F16")
+"""Number formats, as safetensors calls them."""
 _PREFIX = "base_model.model."
 _TENSOR = re.compile(re.escape(_PREFIX) + r"(model\.layers\.\d+\.[\w.]+)\.lora_([AB])\.weight")
 
@@ -92,12 +94,17 @@ class AdapterWeights:
                 f"and lora_B of {modules} in its layers, the first of which is 0 and the last {_last_layer(adapted)}"
             )
         outputs, inputs = adapted[base]
-        rank, shape = self._folder.rank, tuple(self._file.get_slice(name).get_shape())
+        stored = self._file.get_slice(name)
+        rank, shape = self._folder.rank, tuple(stored.get_shape())
         expected = (rank, inputs) if found.group(2) == "A" else (outputs, rank)
         if shape != expected:
             raise ModelBroken(
                 f"{self._origin}: tensor {name} has shape {shape}; for r of {rank}, and the model's {base} of {inputs} "
                 f"inputs and {outputs} outputs, it must be {expected}: is the adapter made for another base model?"
+            )
+        if stored.get_dtype() not in _FORMATS:
+            raise ModelUnsupported(
+                f"{self._origin}: tensor {name} is {stored.get_dtype()}; this engine reads {', '.join(_FORMATS)}"
             )
         return base
 

@@ -46,10 +46,12 @@ class LayerAdapters:
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
-    """All adapters. `owners` has for each product the adapter of each of its ranks, int32 [ranks]."""
+    """All adapters. `owners` has for each product the adapter of each of its ranks, int32 [ranks]: those of adapter i
+    are `starts[product][i]` up to `starts[product][i + 1]`, what only fills up comes last."""
 
     layers: tuple[LayerAdapters, ...]
     owners: Mapping[str, torch.Tensor]
+    starts: Mapping[str, tuple[int, ...]]
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
         """All weights and owners."""
@@ -79,7 +81,9 @@ def join_adapters(
             if low is not None:
                 joined[product] = place(low, product, index)
         layers.append(LayerAdapters(**joined))
-    return Adapters(tuple(layers), {product: _owners(found).to(device) for product, found in spans.items()})
+    owners = {product: _owners(found) for product, found in spans.items()}
+    starts = {product: _starts(found, len(sources)) for product, found in spans.items()}
+    return Adapters(tuple(layers), {product: each.to(device) for product, each in owners.items()}, starts)
 
 
 class _Span(NamedTuple):
@@ -104,6 +108,13 @@ def _spans(sources: Sequence[AdapterSource], modules: Sequence[str]) -> list[_Sp
 def _ranks(spans: Sequence[_Span]) -> int:
     past = spans[-1].past if spans else 0
     return -(-past // RANK_STEP) * RANK_STEP
+
+
+def _starts(spans: Sequence[_Span], adapters: int) -> tuple[int, ...]:
+    """How many ranks are of adapters before the first, the second and so on, and before the end."""
+    return tuple(
+        sum(span.past - span.first for span in spans if span.adapter < adapter) for adapter in range(adapters + 1)
+    )
 
 
 def _owners(spans: Sequence[_Span]) -> torch.Tensor:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 
 from pagefleet_engine.models.adapters import Adapters, LowRank
+from pagefleet_engine.models.packed import NO_ADAPTER, Ints
 
 
 class Addition(NamedTuple):
@@ -24,11 +25,27 @@ LayerAdditions = Mapping[str, Addition]
 """By the product's field of `LayerWeights`; what is not in it is given nothing."""
 
 
-def additions(adapters: Adapters | None, layers: int, chosen: torch.Tensor | None) -> Sequence[LayerAdditions]:
-    """One for each layer; `chosen` [rows] are the rows' adapters, None where nobody has one."""
+def additions(adapters: Adapters | None, layers: int, chosen: Ints | None) -> Sequence[LayerAdditions]:
+    """One for each layer; `chosen` [rows] are the rows' adapters, None where nobody has one.
+
+    Ranks before those of the first adapter in the step and after those of the last one are left out.
+    """
     if adapters is None or chosen is None:
         return ({},) * layers
-    own = {product: owners == chosen[:, None] for product, owners in adapters.owners.items()}
+    wanted = chosen[chosen != NO_ADAPTER]
+    first, last = int(wanted.min()), int(wanted.max())
+    ranks = {product: slice(starts[first], starts[last + 1]) for product, starts in adapters.starts.items()}
+    rows = torch.from_numpy(chosen)[:, None]
+    own = {
+        product: adapters.owners[product][part] == rows.to(adapters.owners[product].device)
+        for product, part in ranks.items()
+        if part.start < part.stop
+    }
     return [
-        {product: Addition(low, own[product]) for product, low in layer.products().items()} for layer in adapters.layers
+        {
+            product: Addition(LowRank(low.down[ranks[product]], low.up[:, ranks[product]]), own[product])
+            for product, low in layer.products().items()
+            if product in own
+        }
+        for layer in adapters.layers
     ]

@@ -71,8 +71,7 @@ class Decoder(PagedDecoder):
         hidden = self._embedding.index_select(0, self._ints(step.token_ids))
         if self._embedding_scale != 1.0:
             hidden.mul_(self._embedding_scale)
-        chosen = None if step.adapters is None else self._ints(step.adapters)
-        adapted = additions(self._adapters, config.layers, chosen)
+        adapted = additions(self._adapters, config.layers, step.adapters)
         for layer, memory, how, added in zip(self._layers, self._memory, config.attention, adapted, strict=True):
             normed = self._normed(hidden, layer.input_norm)
             projected = _linear(normed, layer.qkv, layer.qkv_bias, added.get("qkv"))

@@ -107,6 +107,14 @@ def test_a_mixed_batch_gives_each_row_the_logits_of_its_own_merged_model(adapted
     assert min(seen - {0.0}) > 0.1, "the adapters change too little for this test to see"
 
 
+@pytest.mark.parametrize("adapter", [None, 0, 1])
+def test_a_step_for_one_adapter_alone_leaves_the_others_out(adapted: Adapted, adapter: int | None) -> None:
+    reference = adapted.references[0 if adapter is None else adapter + 1]
+    exact = references.reference_logits(reference, text(5, 21))
+    ours = references.decoder_logits(adapted.decoder, text(5, 21), [17, 1, 3], adapter=adapter)
+    assert (ours - exact).abs().max().item() <= references.MAX_LOGIT_DIFFERENCE
+
+
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ModelConfig]:
     folder: Path = tmp_path_factory.mktemp("llama")
@@ -159,6 +167,14 @@ def test_what_does_not_fit_the_model_is_refused_by_file_and_tensor(
     with pytest.raises((ModelBroken, ModelUnsupported), match=says) as refused:
         AdapterWeights(folder, llama[1])
     assert f"adapter 'bad': {path / 'adapter_model.safetensors'}" in str(refused.value)
+
+
+def test_whole_numbers_are_no_weights(llama: tuple[Path, ModelConfig], tmp_path: Path) -> None:
+    tensors: dict[str, np.ndarray[Any, Any]] = {stored(Q, "A"): np.zeros((4, 64), np.int8)}
+    tensors |= {stored(Q, "B"): np.zeros((64, 4), np.float32)}
+    [folder] = read_adapters([Adapter("bad", str(write_folder(tmp_path / "bad", tensors, {"r": 4})))])
+    with pytest.raises(ModelUnsupported, match=r"q_proj\.lora_A\.weight is I8; this engine reads F32, BF16, F16"):
+        AdapterWeights(folder, llama[1])
 
 
 def test_a_file_cut_short_is_named(llama: tuple[Path, ModelConfig], tmp_path: Path) -> None:
