@@ -34,9 +34,14 @@ def machine(*, has_gpu: bool) -> dict[str, Any]:
 
 
 def triton_cache() -> str:
-    """ "warm" when compiled kernels lie in Triton's cache folder, else "cold"."""
+    """ "warm" when compiled kernels lie in Triton's cache folder; else as an empty one."""
     folder = Path(os.environ.get("TRITON_CACHE_DIR") or Path.home() / ".triton" / "cache")
-    return "warm" if folder.is_dir() and any(folder.iterdir()) else "cold"
+    return "warm" if folder.is_dir() and any(folder.iterdir()) else empty_cache()
+
+
+def empty_cache() -> str:
+    """ "baked" when an engine looks for an image's kernels beside its cache, else "cold"."""
+    return "baked" if os.environ.get("PAGEFLEET_KERNELS") else "cold"
 
 
 def commit() -> str:

@@ -86,12 +86,12 @@ class Serving:
         return Server(replace(self.launch, prefix_cache=cache).argv(), self.logs / f"{name}.log", environment)
 
     def _cold_start(self) -> Measured:
-        """A start with nothing in Triton's cache, as on a fresh machine."""
+        """A start with nothing in Triton's cache, as on a fresh machine; kernels of an image are there if named."""
         with (
             tempfile.TemporaryDirectory() as empty,
             self._server(COLD_START, environment={"TRITON_CACHE_DIR": empty}) as server,
         ):
-            return self._start_of(server, "cold")
+            return self._start_of(server, facts.empty_cache())
 
     def _start_of(self, server: Server, triton_cache: str) -> Measured:
         Online(server, self.scale, self.limits, self.vocab_size).first_token()

@@ -68,6 +68,8 @@ def test_facts_name_the_software_and_the_commit(monkeypatch: pytest.MonkeyPatch,
     assert found["torch"] and found["date"].endswith("Z")
     (tmp_path / "kernel").mkdir()
     assert facts.triton_cache() == "warm"
+    monkeypatch.setenv("PAGEFLEET_KERNELS", "kernels")
+    assert (facts.triton_cache(), facts.empty_cache()) == ("warm", "baked")
 
 
 def test_engine_flags_follow_two_dashes_and_works_replace_the_suites() -> None:
