@@ -69,17 +69,27 @@ engine:
   speculative: {method: ngram, tokens: 6}
 ```
 
-With `method: ngram` the engine looks up where the latest tokens came before, in the prompt or in the answer so far,
-takes what followed there for a guess, and checks all its tokens in one step. Answers that repeat their prompts (edits
-of code, extraction, summaries with quotes) come several tokens a step; others pay for guesses that were wrong, most of
-all in full batches. Try it with your own requests: [examples/llama-edits.yaml](../examples/llama-edits.yaml).
+The engine guesses some tokens ahead and checks them all in one step. What it guessed right comes several tokens a step;
+what it guessed wrong was computed for nothing, which counts most in full batches. Try it with your own requests.
 
-- `tokens` is what is guessed at a time. vLLM, TGI and TensorRT-LLM get 4 where you say nothing; SGLang gets one more
-  than you say, as it counts the token that guesses grow from, and has 12 of its own.
-- `lookupMax` and `lookupMin` bound how many of the latest tokens must match: both for vLLM (5 by itself), the first for
-  TensorRT-LLM (2 by itself).
-- SGLang guesses with blocks of one token alone, not over a pipeline, and runs at most 48 requests unless `maxNumSeqs`
-  says otherwise.
+| `method` | guesses are | engines |
+| --- | --- | --- |
+| `ngram` | what followed the same tokens before, in prompt and answer | `vllm`, `sglang`, `tgi`, `tensorrt-llm` |
+| `draft` | those of a smaller model with the same tokens, `model.draft` | `vllm`, `sglang` |
+
+`ngram` is for answers that repeat their prompts: edits of code, extraction, summaries with quotes
+([examples/llama-edits.yaml](../examples/llama-edits.yaml)). `draft` is for a large model and few requests at a time
+([examples/llama-drafted.yaml](../examples/llama-drafted.yaml)).
+
+- `tokens` is what is guessed at a time: 4 where you say nothing, but 11 for n-grams of SGLang, which is its own number.
+- `lookupMax` and `lookupMin` bound how many of the latest tokens must match, of `ngram`: both for vLLM (5 by itself),
+  the first for TensorRT-LLM (2 by itself).
+- `model.draft` is downloaded as the model is, with the credentials of `model.secretRef` and into `model.cache`, and
+  once for all services that use it, as a model or as a draft. While it is missing `ModelCached` is False and says so.
+  The fit check and `pagefleet plan` count its weights and its keys and values, shared out over the GPUs as the model's
+  are.
+- SGLang guesses by n-grams with blocks of one token alone; it guesses not over a pipeline, lets a draft guess only
+  without `model.adapters`, and runs at most 48 requests unless `maxNumSeqs` says otherwise.
 - TGI takes the heads of a Medusa model in place of n-grams where the model has them.
 
 Our own engine does not guess yet: use one of these, or leave the field out. Where no such engine fits, a smaller model

@@ -63,11 +63,13 @@ FETCH_CONTAINER = "fetch-model"
 """The container that downloads a model, in an engine's pod or in a Job's."""
 FETCH_ADAPTER_PREFIX = "fetch-adapter-"
 """Before a number: the containers that download adapters, in an engine's pod."""
+FETCH_DRAFT_CONTAINER = "fetch-draft"
+"""The container that downloads a draft, in an engine's pod."""
 COPY_CONTAINER = "copy-model"
 """The container of a model's image that copies the model out of it, in an engine's pod."""
 COPIER_CONTAINER = "place-copier"
 """The one before it, of an image of ours, which brings the program for that."""
-OWN_INIT_CONTAINERS = (FETCH_CONTAINER, COPY_CONTAINER, COPIER_CONTAINER)
+OWN_INIT_CONTAINERS = (FETCH_CONTAINER, FETCH_DRAFT_CONTAINER, COPY_CONTAINER, COPIER_CONTAINER)
 """Names that no other container of a pod may have."""
 PORT_NAME = "http"
 SERVICE_PORT = 80

@@ -6,17 +6,19 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from pagefleet_api import adapters, model_uri
+from pagefleet_api import adapters, draft, model_uri
 from pagefleet_api.adapters import Adapter
+from pagefleet_api.draft import Draft
 from pagefleet_api.schema import Model, ObjectName, SecretName, Text, Within, rules
 
 CacheLimit = Annotated[Text, Within("model.cache.limit", least="1Mi")]
 
 _DOWNLOADED = (
     f"(self.uri.matches('{model_uri.CEL_DOWNLOADED}') || (has(self.adapters) "
-    f"&& self.adapters.exists(each, each.uri.matches('{model_uri.CEL_DOWNLOADED}'))))"
+    f"&& self.adapters.exists(each, each.uri.matches('{model_uri.CEL_DOWNLOADED}'))) "
+    f"|| (has(self.draft) && self.draft.uri.matches('{model_uri.CEL_DOWNLOADED}')))"
 )
-"""Of the model or one of its adapters."""
+"""Of the model, one of its adapters or its draft."""
 _CHECKED = tuple[str, str]
 
 _URI: _CHECKED = (
@@ -134,6 +136,11 @@ class ModelSource(Model):
         description="LoRA adapters that every pod serves beside the model, each by its name.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
+    draft: Draft | None = Field(
+        None,
+        description="A smaller model with the same tokens, which guesses for this one. With "
+        "engine.speculative.method draft alone.",
+    )
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
@@ -148,18 +155,19 @@ class ModelSource(Model):
             yield _SECRET[1]
         if self.cache.mode is not CacheMode.NONE and not self.downloads:
             yield _CACHE[1]
-        fault = adapters.refusal(self.adapters)
-        if fault is not None:
-            yield fault
+        for fault in (adapters.refusal(self.adapters), draft.refusal(self.draft)):
+            if fault is not None:
+                yield fault
 
     @property
     def sources(self) -> tuple["ModelSource", ...]:
-        """The model alone, then each adapter as if it were one: what comes from one place each.
+        """The model alone, then each adapter and the draft as if it were one: what comes from one place each.
 
         Where nothing is downloaded, neither credentials nor cache are about it.
         """
-        plain = self.model_copy(update={"adapters": ()})
-        given = [{"uri": adapter.uri, "revision": adapter.revision} for adapter in self.adapters]
+        plain = self.model_copy(update={"adapters": (), "draft": None})
+        beside = (*self.adapters, *(() if self.draft is None else (self.draft,)))
+        given = [{"uri": each.uri, "revision": each.revision} for each in beside]
         found = (plain, *(plain.model_copy(update={**each, "served_name": None}) for each in given))
         alone = {"secret_ref": None, "cache": ModelCache()}
         return tuple(source if source.downloaded else source.model_copy(update=alone) for source in found)
@@ -167,7 +175,8 @@ class ModelSource(Model):
     def called(self, source: "ModelSource") -> str:
         """What one of `sources` is, for messages."""
         place = self.sources.index(source)
-        return "the model" if place == 0 else f"adapter {self.adapters[place - 1].name}"
+        names = ("the model", *(f"adapter {adapter.name}" for adapter in self.adapters), "the draft")
+        return names[place]
 
     @property
     def location(self) -> model_uri.ModelUri:
@@ -181,8 +190,8 @@ class ModelSource(Model):
 
     @property
     def downloads(self) -> bool:
-        """Its files come so, or those of one of its adapters."""
-        return self.downloaded or any(adapter.downloaded for adapter in self.adapters)
+        """Its files come so, or those of one of its adapters or its draft."""
+        return any(source.downloaded for source in self.sources)
 
     @property
     def in_image(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from pagefleet_api import adapters, disk_cache, gpus, labels, quantity, resource_limits, runtime_rules
+from pagefleet_api import adapters, disk_cache, gpus, labels, quantity, resource_limits, runtime_rules, speculative
 from pagefleet_api.engine import Engine as Engine
 from pagefleet_api.gpus import Gpu
 from pagefleet_api.model_source import CacheMode, ModelSource
@@ -19,13 +19,7 @@ from pagefleet_api.rollout import Analysis as Analysis
 from pagefleet_api.rollout import Rollout as Rollout
 from pagefleet_api.runtimes import Runtime
 from pagefleet_api.scaling import Autoscaling
-from pagefleet_api.schema import (
-    SERVER_DEFAULT,
-    Model,
-    Quantity,
-    Seconds,
-    rules,
-)
+from pagefleet_api.schema import SERVER_DEFAULT, Model, Quantity, Seconds, rules
 from pagefleet_api.wording import brief, place, shown
 
 
@@ -78,6 +72,7 @@ class Spec(Model):
             *gpus.RULES,
             resource_limits.HOST_CACHE_RULE,
             *disk_cache.RULES,
+            *speculative.DRAFT_RULES,
             runtime_rules.MODEL_IN_IMAGE,
             *adapters.RUNTIME_RULES,
             *runtime_rules.METRIC_RULES,
@@ -148,9 +143,10 @@ class Spec(Model):
         return self
 
     @model_validator(mode="after")
-    def _disk_cache_has_room(self) -> Self:
-        disk, resources = self.engine.kv_cache.disk_offload, self.resources
-        for refusal in disk_cache.refusals(disk, resources.requests, resources.limits):
+    def _engine_has_what_it_needs(self) -> Self:
+        engine, model, resources = self.engine, self.model, self.resources
+        full = disk_cache.refusals(engine.kv_cache.disk_offload, resources.requests, resources.limits)
+        for refusal in (*full, *speculative.draft_refusals(engine.speculative, engine.runtime, model)):
             raise ValueError(refusal)
         return self
 
@@ -228,9 +224,9 @@ class InferenceService(Model):
     @property
     def parts(self) -> tuple["InferenceService", ...]:
         """The service once for each thing that comes from one place, its model first: each has that as its model."""
-        if not self.spec.model.adapters:
-            return (self,)
         different = dict.fromkeys(self.spec.model.sources)
+        if len(different) == 1:
+            return (self,)
         specs = (self.spec.model_copy(update={"model": source}) for source in different)
         return tuple(self.model_copy(update={"spec": spec}) for spec in specs)
 

@@ -10,6 +10,7 @@ from typing import Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
+from pagefleet_api.model_source import ModelSource
 from pagefleet_api.runtimes import Runtime
 from pagefleet_api.schema import Model, Rule, rules
 
@@ -18,9 +19,13 @@ DEFAULT_TOKENS = 4
 _MOST = 64
 
 _LONGEST_FIRST = "engine.speculative.lookupMin must not be above lookupMax; lower lookupMin or raise lookupMax"
+_LOOKED_UP = (
+    "engine.speculative.lookupMax and lookupMin say what is looked up, and engine.speculative.method is draft; leave "
+    "them out, or set method: ngram"
+)
 _WITHOUT_METHOD = (
     "engine.speculative.tokens, lookupMax and lookupMin say how to guess, and engine.speculative.method is none; set "
-    "method: ngram, or leave them out"
+    "method, or leave them out"
 )
 
 
@@ -35,12 +40,17 @@ class Speculative(Model):
                 "|| !(has(self.tokens) || has(self.lookupMax) || has(self.lookupMin))",
                 _WITHOUT_METHOD,
             ),
+            (
+                "!has(self.method) || self.method != 'draft' || !(has(self.lookupMax) || has(self.lookupMin))",
+                _LOOKED_UP,
+            ),
         )
     )
-    method: Literal["none", "ngram"] = Field(
+    method: Literal["none", "ngram", "draft"] = Field(
         "none",
         description="Where guesses come from. ngram: what followed the same tokens before, in the prompt and in the "
-        "answer so far; good where answers repeat their prompts, as in editing or extraction. Default: none.",
+        "answer so far; good where answers repeat their prompts, as in editing or extraction. draft: a smaller model, "
+        "which is model.draft. Default: none.",
         json_schema_extra={"maxLength": 16},
     )
     tokens: int | None = Field(
@@ -78,25 +88,39 @@ class Speculative(Model):
             yield _LONGEST_FIRST
         if not self.guesses and (self.tokens, self.lookup_max, self.lookup_min) != (None, None, None):
             yield _WITHOUT_METHOD
+        if self.method == "draft" and (self.lookup_max, self.lookup_min) != (None, None):
+            yield _LOOKED_UP
 
 
-_ON = "engine.speculative.method ngram is not available with engine.runtime sglang and "
-_STAGES = _ON + "engine.parallelism.pipeline above 1, which it refuses; leave one of them out"
-_PAGES = _ON + (
-    "engine.kvCache.blockSize above 1, as it checks several guesses for the same place at once; leave blockSize out"
+_UNABLE = (Runtime.TGI, Runtime.TENSORRT_LLM)
+"""TGI knows heads of the model alone (Medusa); TensorRT-LLM names the draft in its file of options, by other names from
+version to version (`speculative_model_dir`, `speculative_model`), and refuses what it does not know."""
+_NO_DRAFT = "use method ngram, or engine.runtime vllm or sglang"
+_ON = "is not available with engine.runtime sglang and"
+_STAGES = f"{_ON} engine.parallelism.pipeline above 1, which it refuses; leave one of them out"
+_PAGES = (
+    f"engine.speculative.method ngram {_ON} engine.kvCache.blockSize above 1, as it checks several guesses for one "
+    "place at once; leave blockSize out"
 )
-_SGLANG_GUESSES = (
-    "!has(self.runtime) || self.runtime != 'sglang' || !has(self.speculative) || !has(self.speculative.method) "
-    "|| self.speculative.method == 'none' "
-)
+_GUESSES = "has(self.speculative) && has(self.speculative.method) && self.speculative.method"
+_ON_SGLANG = "has(self.runtime) && self.runtime == 'sglang'"
+_METHOD = "'engine.speculative.method ' + self.speculative.method + ' "
 RULES = (
     Rule(
-        _SGLANG_GUESSES + "|| !has(self.parallelism) || !has(self.parallelism.pipeline) "
-        "|| self.parallelism.pipeline == 1",
-        _STAGES,
+        f"!({_GUESSES} == 'draft' && has(self.runtime) && self.runtime in ['tgi', 'tensorrt-llm'])",
+        f"engine.speculative.method draft is not available with engine.runtime tgi or tensorrt-llm; {_NO_DRAFT}",
+        f"'engine.speculative.method draft is not available with engine.runtime ' + self.runtime + '; {_NO_DRAFT}'",
     ),
     Rule(
-        _SGLANG_GUESSES + "|| !has(self.kvCache) || !has(self.kvCache.blockSize) || self.kvCache.blockSize == 1", _PAGES
+        f"!({_GUESSES} != 'none' && {_ON_SGLANG} && has(self.parallelism) && has(self.parallelism.pipeline) "
+        "&& self.parallelism.pipeline > 1)",
+        f"engine.speculative.method {_STAGES}",
+        f"{_METHOD}{_STAGES}'",
+    ),
+    Rule(
+        f"!({_GUESSES} == 'ngram' && {_ON_SGLANG} && has(self.kvCache) && has(self.kvCache.blockSize) "
+        "&& self.kvCache.blockSize > 1)",
+        _PAGES,
     ),
 )
 """For the API server, on the engine.
@@ -106,8 +130,46 @@ Source: `_handle_speculative_decoding` and `check_server_args` in sglang/srt/ser
 
 def refusals(speculative: Speculative, runtime: Runtime, *, pipeline: int, block_size: int | None) -> Iterator[str]:
     """What this engine does not do beside guessing."""
-    if runtime is Runtime.SGLANG and speculative.guesses:
-        if pipeline > 1:
-            yield _STAGES
-        if (block_size or 1) > 1:
-            yield _PAGES
+    method = f"engine.speculative.method {speculative.method}"
+    if speculative.method == "draft" and runtime in _UNABLE:
+        yield f"{method} is not available with engine.runtime {runtime}; {_NO_DRAFT}"
+    if runtime is not Runtime.SGLANG or not speculative.guesses:
+        return
+    if pipeline > 1:
+        yield f"{method} {_STAGES}"
+    if speculative.method == "ngram" and (block_size or 1) > 1:
+        yield _PAGES
+
+
+_DRAFT_MISSING = (
+    "engine.speculative.method draft needs model.draft: a smaller model with the same tokens, for example "
+    "{uri: hf://ORG/SMALL}"
+)
+_DRAFT_UNUSED = "model.draft is for engine.speculative.method draft alone; set that, or leave model.draft out"
+_ADAPTED = (
+    "engine.speculative.method draft is not available with engine.runtime sglang and model.adapters, which no draft "
+    "knows; use method ngram, or leave model.adapters out"
+)
+_IS_DRAFT = (
+    "(has(self.engine) && has(self.engine.speculative) && has(self.engine.speculative.method) "
+    "&& self.engine.speculative.method == 'draft')"
+)
+DRAFT_RULES = (
+    Rule(f"!{_IS_DRAFT} || has(self.model.draft)", _DRAFT_MISSING),
+    Rule(f"{_IS_DRAFT} || !has(self.model.draft)", _DRAFT_UNUSED),
+    Rule(
+        f"!{_IS_DRAFT} || !has(self.engine.runtime) || self.engine.runtime != 'sglang' || !has(self.model.adapters) "
+        "|| size(self.model.adapters) == 0",
+        _ADAPTED,
+    ),
+)
+"""For the API server, on the whole spec. Source: `check_lora_server_args` in sglang/srt/server_args.py (0.5.11)."""
+
+
+def draft_refusals(speculative: Speculative, runtime: Runtime, model: ModelSource) -> Iterator[str]:
+    """What of the model does not go together with how is guessed."""
+    drafts = speculative.method == "draft"
+    if drafts != (model.draft is not None):
+        yield _DRAFT_MISSING if drafts else _DRAFT_UNUSED
+    if drafts and runtime is Runtime.SGLANG and model.adapters:
+        yield _ADAPTED

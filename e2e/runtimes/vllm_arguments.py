@@ -14,7 +14,9 @@ from pagefleet_operator.render.model import ModelPlace
 from pagefleet_operator.render.runtimes import engine_parts
 
 NAMES = tuple(knob for knob in Knob if knob in TRAITS[Runtime.VLLM].knobs)
-GUESSES = {"speculative": {"method": "ngram", "tokens": 6, "lookupMax": 4, "lookupMin": 2}}
+_NGRAM = {"speculative": {"method": "ngram", "tokens": 6, "lookupMax": 4, "lookupMin": 2}}
+_DRAFT = {"speculative": {"method": "draft", "tokens": 3}}
+_SMALL = {"device": "cpu", "dtype": "bfloat16", "maxModelLen": 1024, "kvCache": {"size": "64Mi"}}
 
 _ASK = """
 import json, sys
@@ -24,34 +26,35 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 parser, asked = make_arg_parser(FlexibleArgumentParser()), json.load(sys.stdin)
 for argv in asked["parsed"]:
     parser.parse_args(argv)
-args = parser.parse_args(asked["configured"])
-args.model = args.model_tag
-made = AsyncEngineArgs.from_cli_args(args).create_engine_config().speculative_config
-told = ("method", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min")
-print(json.dumps({name: getattr(made, name) for name in told}))
+told, found = ("method", "model", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min"), []
+for argv in asked["configured"]:
+    args = parser.parse_args(argv)
+    args.model = args.model_tag
+    made = AsyncEngineArgs.from_cli_args(args).create_engine_config().speculative_config
+    found.append([getattr(made, name) for name in told])
+print(json.dumps(found))
 """
 
 
-def argv(given: Mapping[str, Any]) -> list[str]:
-    """How vLLM is started with these fields of `spec.engine`."""
+def argv(given: Mapping[str, Any], draft: str | None = None) -> list[str]:
+    """How vLLM is started with these fields of `spec.engine`, and with a model in its image that guesses."""
     engine = {"runtime": "vllm", "image": "i", "extraArgs": ["--enforce-eager"], **given}
-    body = {"model": {"uri": f"file://{vllm_image.MODEL}"}, "engine": engine}
+    beside = {} if draft is None else {"draft": {"uri": f"file://{draft}"}}
+    body = {"model": {"uri": f"file://{vllm_image.MODEL}", **beside}, "engine": engine}
     service = InferenceService.parse({"metadata": {"namespace": "n", "name": "s", "uid": "u"}, "spec": body})
-    place = ModelPlace(uri=service.spec.model.uri, path=vllm_image.MODEL)
+    place = ModelPlace(uri=service.spec.model.uri, path=vllm_image.MODEL, draft=draft)
     return list(engine_parts(service, place).args)
 
 
-def guesses_as_vllm_reads_them(kubectl: Kubectl, pod: str) -> dict[str, Any]:
-    """Its configuration of guesses, once it has parsed every argument that a field becomes.
+def guesses_as_vllm_reads_them(kubectl: Kubectl, pod: str) -> list[list[Any]]:
+    """Its configurations of both ways to guess, once it has parsed every argument that a field becomes.
 
     Raises:
         KubectlError: it refuses one, in its own words.
     """
-    configured = argv(
-        {"device": "cpu", "dtype": "bfloat16", "maxModelLen": 1024, "kvCache": {"size": "64Mi"}, **GUESSES}
-    )
+    configured = [argv({**_SMALL, **_NGRAM}), argv({**_SMALL, **_DRAFT}, vllm_image.MODEL)]
     asked = {"parsed": [argv(fields(knob)) for knob in NAMES], "configured": configured}
     command = ("exec", "-i", pod, f"--container={labels.CONTAINER}", "--", "python3", "-c", _ASK)
     answer = kubectl.run(*command, stdin=json.dumps(asked), timeout_s=300)
-    found: dict[str, Any] = json.loads(answer.splitlines()[-1])
+    found: list[list[Any]] = json.loads(answer.splitlines()[-1])
     return found

@@ -159,12 +159,10 @@ def runs(scaled_down: Left, deleted: Left) -> Iterator[dict[str, Left]]:
 
 
 def test_it_takes_every_argument_that_a_field_becomes(service: Service) -> None:
-    assert vllm_arguments.guesses_as_vllm_reads_them(service.kubectl, service.pods()[0].name) == {
-        "method": "ngram",
-        "num_speculative_tokens": 6,
-        "prompt_lookup_max": 4,
-        "prompt_lookup_min": 2,
-    }
+    assert vllm_arguments.guesses_as_vllm_reads_them(service.kubectl, service.pods()[0].name) == [
+        ["ngram", "ngram", 6, 4, 2],
+        ["draft_model", vllm_image.MODEL, 3, 0, 0],
+    ]
 
 
 def test_it_is_ready_and_answers(service: Service, scaled_down: Left) -> None:

@@ -58,7 +58,7 @@ def _fits(spec: Spec, knowledge: Knowledge) -> list[_OnType]:
     facts = knowledge.facts
     if facts is None:
         return []
-    demand = demand_of(spec, knowledge.ranks)
+    demand = demand_of(spec, knowledge.ranks, knowledge.draft)
     weights = facts.weights(demand)
     if on_cpu(spec):
         return [_OnType(fit_cpu(facts.shape, weights, demand, memory_limit_bytes(spec)), None)]
@@ -135,7 +135,7 @@ def _estimated(spec: Spec, knowledge: Knowledge, fits: list[_OnType]) -> Estimat
         return None
     enough = [each.fit for each in fits if each.fit.fits]
     found = min(enough, key=_size) if enough else max((each.fit for each in fits), key=_size)
-    demand = demand_of(spec, knowledge.ranks)
+    demand = demand_of(spec, knowledge.ranks, knowledge.draft)
     return EstimatedCapacity(
         gpu=found.gpu,
         weights_bytes=facts.weights(demand).total_bytes,

@@ -70,7 +70,7 @@ CLASHES = (
         engine(Runtime.VLLM, speculative={"method": "ngram", "lookupMin": 5, "lookupMax": 4}),
         "engine.speculative.lookupMin must not be above lookupMax",
     ),
-    (engine(Runtime.VLLM, speculative={"tokens": 3}), "engine.speculative.method is none; set method: ngram"),
+    (engine(Runtime.VLLM, speculative={"tokens": 3}), "engine.speculative.method is none; set method"),
     (
         engine(Runtime.SGLANG, speculative={"method": "ngram"}, parallelism={"pipeline": 2}),
         "engine.runtime sglang and engine.parallelism.pipeline above 1",
@@ -94,7 +94,7 @@ MALFORMED = (
     (engine(Runtime.VLLM, quantization="FP 8"), "engine.quantization"),
     ({"runtime": "vlm"}, "'vllm'"),
     (engine(Runtime.PAGEFLEET, scheduling={"policy": "lifo"}), "'fcfs', 'priority', 'sjf' or 'fair'"),
-    (engine(Runtime.VLLM, speculative={"method": "draft"}), "'ngram'"),
+    (engine(Runtime.VLLM, speculative={"method": "eagle"}), "'ngram'"),
     (engine(Runtime.VLLM, speculative={"method": "ngram", "tokens": 0}), "engine.speculative.tokens"),
 )
 

@@ -269,3 +269,28 @@ def test_an_adapters_rank_is_fetched_with_its_models_files(
         file.write_text(adapted(model, f"{{name: a, uri: '{served.address}/'}}"))
         assert "(rank 16)" in pagefleet("plan", file, "--gpu", "H200").out, "nobody was asked"
         assert "(rank 4)" in pagefleet("plan", file, "--gpu", "H200", "--fetch").out
+
+
+def test_a_draft_is_counted_from_where_it_lies_or_where_one_says(
+    pagefleet: Shell, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, small = tmp_path / "drafted.yaml", tmp_path / "small"
+    small.mkdir()
+    (small / "config.json").write_bytes((model / "config.json").read_bytes())
+
+    def planned(uri: str, *options: object) -> tuple[int, str, str]:
+        drafted = adapted(model).replace("adapters: []", f"draft: {{uri: '{uri}'}}")
+        file.write_text(drafted.replace("device: cuda", "device: cuda, speculative: {method: draft}"))
+        said = pagefleet("plan", file, "--gpu", "H200", *options)
+        return said.code, said.out, said.err
+
+    told = "\nits draft 15.0 GiB and 131,072 KV bytes a token, on each GPU\n"
+    assert told in planned(f"file://{small}")[1]
+    assert told in planned("hf://org/small", "--draft", small)[1]
+    assert told in planned("hf://org/small", "--draft", small / "config.json")[1]
+    (entry,) = json.loads(planned(f"file://{small}", "-o", "json")[1])
+    assert entry["perGpu"]["draftBytes"] == 16_060_522_496
+    code, _, words = planned("hf://org/small")
+    assert (code, "spec.model.draft.uri is hf://org/small" in words, "give --draft PATH" in words) == (3, True, True)
+    with serving(Served({"config.json": (model / "config.json").read_bytes()})) as served:
+        assert told in planned(f"{served.address}/", "--fetch")[1]

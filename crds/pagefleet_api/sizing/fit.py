@@ -27,6 +27,16 @@ _LOGIT_BYTES = 12
 """A logit is kept as computed, as float32, and sorted or masked."""
 
 
+class DraftSize(NamedTuple):
+    """What a model that guesses for another one takes of each GPU beside it."""
+
+    weights_bytes: int
+    kv_bytes_per_token: int
+
+
+_NO_DRAFT = DraftSize(0, 0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
     """How a model is to be run, as the resource says it."""
@@ -47,6 +57,7 @@ class Demand:
     kv_size_bytes: int | None = None
     adapter_ranks: tuple[int, ...] = ()
     """Of each LoRA adapter that every pod has."""
+    draft: DraftSize = _NO_DRAFT
 
     def element_bytes(self, shape: ModelShape) -> int:
         """Of a weight that is not quantised; a format that is not known counts as two.
@@ -82,6 +93,8 @@ class Fit:
     budget_bytes: int
     weights_bytes: int
     adapters_bytes: int
+    draft_bytes: int
+    """Weights; its keys and values are in those of a token."""
     activations_bytes: int
     reserved_bytes: int
     kv_bytes: int
@@ -101,7 +114,8 @@ class Fit:
     def breakdown(self) -> str:
         """Where the memory goes, in words."""
         adapters = f", adapters {gib(self.adapters_bytes)}" if self.adapters_bytes else ""
-        parts = f"weights {gib(self.weights_bytes)}{adapters}, a step {gib(self.activations_bytes)}"
+        draft = f", the draft's {gib(self.draft_bytes)}" if self.draft_bytes else ""
+        parts = f"weights {gib(self.weights_bytes)}{adapters}{draft}, a step {gib(self.activations_bytes)}"
         rest = f"the runtime {gib(self.reserved_bytes)}, keys and values {gib(self.kv_bytes)}"
         return f"of {gib(self.budget_bytes)} on {self.gpu}: {parts}, {rest}"
 
@@ -111,11 +125,12 @@ def fit(shape: ModelShape, weights: Weights, demand: Demand, gpu: Gpu) -> Fit:
     budget = int(gpu.usable_bytes * demand.memory_utilisation)
     parts = rank_weights_bytes(shape, weights, demand), activations_bytes(shape, demand), _reserve_bytes(demand)
     adapters = _of_stage(_adapters_bytes(shape, demand), shape, demand)
-    room = budget - sum(parts) - adapters
+    room = budget - sum(parts) - adapters - demand.draft.weights_bytes
     wanted_window = min(demand.max_model_len or shape.max_positions, shape.max_positions)
     kv_bytes = room if demand.kv_size_bytes is None else demand.kv_size_bytes
     element_bytes = demand.kv_element_bytes(shape)
     per_token = _of_stage(shape.kv_bytes_per_token(element_bytes, demand.tensor), shape, demand)
+    per_token += demand.draft.kv_bytes_per_token
     full = _sequence_bytes(shape, demand, wanted_window)
     tokens = _tokens(max(kv_bytes, 0), full, wanted_window)
     if demand.runtime == OWN_RUNTIME:
@@ -127,6 +142,7 @@ def fit(shape: ModelShape, weights: Weights, demand: Demand, gpu: Gpu) -> Fit:
         budget_bytes=budget,
         weights_bytes=parts[0],
         adapters_bytes=adapters,
+        draft_bytes=demand.draft.weights_bytes,
         activations_bytes=parts[1],
         reserved_bytes=parts[2],
         kv_bytes=max(kv_bytes, 0),
@@ -143,9 +159,9 @@ def fit_cpu(shape: ModelShape, weights: Weights, demand: Demand, limit_bytes: in
     """As `fit`, in a container's memory limit; without one everything fits. The cache is of the size asked for."""
     activations, kv_bytes = activations_bytes(shape, demand), demand.kv_size_bytes or _CPU_CACHE_BYTES
     adapters = _adapters_bytes(shape, demand)
-    held = weights.total_bytes + adapters
+    held = weights.total_bytes + adapters + demand.draft.weights_bytes
     needed = held + activations + _CPU_PROCESS_BYTES + kv_bytes
-    per_token = shape.kv_bytes_per_token(demand.kv_element_bytes(shape))
+    per_token = shape.kv_bytes_per_token(demand.kv_element_bytes(shape)) + demand.draft.kv_bytes_per_token
     blocks = kv_bytes // (per_token * BLOCK_TOKENS)
     window = min(demand.max_model_len or shape.max_positions, shape.max_positions, blocks * BLOCK_TOKENS)
     reason = None
@@ -161,6 +177,7 @@ def fit_cpu(shape: ModelShape, weights: Weights, demand: Demand, limit_bytes: in
         budget_bytes=needed if limit_bytes is None else limit_bytes,
         weights_bytes=weights.total_bytes,
         adapters_bytes=adapters,
+        draft_bytes=demand.draft.weights_bytes,
         activations_bytes=activations,
         reserved_bytes=_CPU_PROCESS_BYTES,
         kv_bytes=kv_bytes,
@@ -218,9 +235,10 @@ def _reserve_bytes(demand: Demand) -> int:
 def _sequence_bytes(shape: ModelShape, demand: Demand, tokens: int) -> int:
     """Of one sequence of that length, in whole blocks."""
     rounded, element_bytes = blocks_for(tokens) * BLOCK_TOKENS, demand.kv_element_bytes(shape)
+    draft = rounded * demand.draft.kv_bytes_per_token
     if demand.bounds_windows:
-        return _of_stage(shape.kv_bytes_for(rounded, element_bytes, demand.tensor), shape, demand)
-    return rounded * shape.kv_bytes_per_token(element_bytes, demand.tensor)
+        return _of_stage(shape.kv_bytes_for(rounded, element_bytes, demand.tensor), shape, demand) + draft
+    return rounded * shape.kv_bytes_per_token(element_bytes, demand.tensor) + draft
 
 
 def _tokens(kv_bytes: int, full_bytes: int, window: int) -> int:

@@ -14,6 +14,9 @@ class Output(StrEnum):
     JSON = "json"
 
 
+_Draft = Annotated[Path | None, typer.Option("--draft", metavar="PATH", help="As --config, of model.draft.")]
+
+
 def plan(
     file: Annotated[str, typer.Argument(metavar="FILE", help="YAML with InferenceServices; - is standard input.")],
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print the answer.")] = Output.TABLE,
@@ -26,6 +29,7 @@ def plan(
     index: Annotated[
         Path | None, typer.Option("--index", metavar="PATH", help="Its model.safetensors.index.json.")
     ] = None,
+    draft: _Draft = None,
     fetch: Annotated[
         bool, typer.Option("--fetch", help="Fetch config.json and index of models that are downloaded (network).")
     ] = False,
@@ -48,6 +52,7 @@ def plan(
     plans = []
     for service in services:
         found, ranks = facts.of_service(service, config, index, fetch=fetch), facts.ranks_of(service, fetch=fetch)
-        plans.append(estimates.of_service(service, found, ranks, gpus))
+        of_draft = facts.draft_of(service, draft, fetch=fetch)
+        plans.append(estimates.of_service(service, found, ranks, gpus, of_draft))
     typer.echo(report.as_json(plans) if output is Output.JSON else report.as_table(plans))
     raise typer.Exit(0 if all(each.fits_somewhere for each in plans) else 1)

@@ -41,10 +41,17 @@ def chosen(names: Sequence[str]) -> tuple[gpu_types.Gpu, ...]:
 
 
 def of_service(
-    service: InferenceService, facts: ModelFacts, ranks: Mapping[str, int], types: Sequence[gpu_types.Gpu]
+    service: InferenceService,
+    facts: ModelFacts,
+    ranks: Mapping[str, int],
+    types: Sequence[gpu_types.Gpu],
+    draft: ModelFacts | None = None,
 ) -> ServicePlan:
-    """On a CPU there is one fit, in the container's memory limit. ranks: of adapters, by name, as their files say."""
-    demand = demand_of(service.spec, ranks)
+    """On a CPU there is one fit, in the container's memory limit. ranks: of adapters, by name, as their files say.
+
+    draft: of the model that guesses, where there is one.
+    """
+    demand = demand_of(service.spec, ranks, draft)
     weights = facts.weights(demand)
     if demand.device == "cpu":
         fits: tuple[Fit, ...] = (fit_cpu(facts.shape, weights, demand, memory_limit_bytes(service.spec)),)

@@ -52,6 +52,25 @@ def of_service(
     )
 
 
+def draft_of(service: InferenceService, config: Path | None, *, fetch: bool = False) -> ModelFacts | None:
+    """Of the model that guesses, likewise, from --draft where that is given; None where there is none."""
+    draft = service.spec.model.draft
+    if draft is None:
+        return None
+    folder = Path(draft.uri.removeprefix(_LOCAL)) if config is None else config
+    if folder.is_file():
+        return _read(folder, None, None)
+    if (config is not None or draft.uri.startswith(_LOCAL)) and (folder / CONFIG_FILE).is_file():
+        return _read(folder / CONFIG_FILE, folder, None)
+    if fetch and config is None and draft.downloaded:
+        with online.fetched(draft.uri, draft.revision) as fetched:
+            return _read(fetched / CONFIG_FILE, fetched, None)
+    raise FactsMissing(
+        f"InferenceService {service.namespace}/{service.name}: spec.model.draft.uri is {draft.uri}, and there is no "
+        f"{CONFIG_FILE} of it on this machine; give --draft PATH of it, or --fetch for one that is downloaded"
+    )
+
+
 def ranks_of(service: InferenceService, *, fetch: bool = False) -> dict[str, int]:
     """Of adapters of which the service does not say them, by name: from folders on this machine, and from the network.
 

@@ -37,6 +37,7 @@ def _entry(plan: ServicePlan, fit: Fit) -> dict[str, Any]:
         "perGpu": {
             "weightsBytes": fit.weights_bytes,
             "adaptersBytes": fit.adapters_bytes,
+            "draftBytes": fit.draft_bytes,
             "activationsBytes": fit.activations_bytes,
             "reservedBytes": fit.reserved_bytes,
             "kvBytes": fit.kv_bytes,
@@ -70,6 +71,10 @@ def _print(console: Console, plan: ServicePlan) -> None:
     if ranks:
         size = gib(max(fit.adapters_bytes for fit in plan.fits))
         console.print(f"adapters {size} (rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))})")
+    if demand.draft.weights_bytes:
+        draft = demand.draft
+        told = f"{gib(draft.weights_bytes)} and {draft.kv_bytes_per_token:,} KV bytes a token"
+        console.print(f"its draft {told}, on each GPU")
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="")
     table.add_column("GPU", no_wrap=True)
     table.add_column("FITS")

@@ -24,7 +24,7 @@ class Knowledge:
     """What is known; what is not is None, or has its default.
 
     facts: None while the model's files are being read (`reading`), and where they cannot be: then `unknown` says why.
-    ranks: of adapters, by name, as their own files have them.
+    ranks: of adapters, by name, as their own files have them. draft: of the model that guesses, where there is one.
     gpus: None where no node tells the type of its GPUs, or the operator may not look.
     mounts_image: every node that the pods may go to can mount the model's image, where that is to be decided; None
     while the API server is too busy to tell.
@@ -34,6 +34,7 @@ class Knowledge:
 
     facts: ModelFacts | None = None
     ranks: Mapping[str, int] = field(default_factory=dict)
+    draft: ModelFacts | None = None
     unknown: str = "nobody has looked yet"
     reading: bool = False
     gpus: tuple[GpuNodes, ...] | None = None

@@ -13,8 +13,8 @@ ADAPTERS = "/adapters"
 FILE = "file://"
 """Before that path, where our own engine is told its model."""
 
-_PATH = re.compile(rf"(?:^|[=,]|^{FILE})(?:{MODELS}|{ADAPTERS}/[^/,]+)/([^/,]+)")
-"""A path in an argument: alone, as a URI, or in a list of `NAME=PATH`."""
+_PATH = re.compile(rf"(?:^|[=,\"]|^{FILE})(?:{MODELS}|{ADAPTERS}/[^/,]+)/([^/,\"]+)")
+"""A path in an argument: alone, as a URI, in a list of `NAME=PATH`, or in JSON."""
 
 Claims = Mapping[str, frozenset[str]]
 """Of each claim that a pod mounts the folders at its top that the engine reads."""

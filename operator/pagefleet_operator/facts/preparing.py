@@ -10,6 +10,8 @@ def fetched_by(container: str) -> str | None:
     """What a container of that name downloads; None for all others."""
     if container.startswith(labels.FETCH_ADAPTER_PREFIX):
         return "an adapter"
+    if container == labels.FETCH_DRAFT_CONTAINER:
+        return "the draft"
     return "the model" if container == labels.FETCH_CONTAINER else None
 
 

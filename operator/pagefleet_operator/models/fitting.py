@@ -38,8 +38,8 @@ _REST_FIRST_S, _REST_CAP_S, _REST_ASKED_CAP_S = 5.0, 60.0, 600.0
 _BUSY_LIMIT_S = 60.0
 """So long a model is asked for again while its source is only busy; then its pods need not wait for the check."""
 _DOUBLINGS = 10
-_MODEL = ""
-"""Among adapters' names, of which none is empty."""
+_MODEL, _DRAFT = "", "/draft"
+"""Among adapters' names, of which none is empty or has a slash."""
 _REMEMBERED = 1000
 
 
@@ -112,29 +112,33 @@ class Fitting:
         spec = service.spec
         if spec.capacity_policy is CapacityPolicy.IGNORE:
             return Knowledge()
-        if (refusal := self._access.refusal(spec.model)) is not None:
-            return Knowledge(unknown=refusal)
+        for source in spec.model.sources[:: len(spec.model.adapters) + 1]:  # the model, and the draft behind adapters
+            if (refusal := self._access.refusal(source)) is not None:
+                return Knowledge(unknown=refusal)
         key, keys = ServiceKey(service.namespace, service.name), self._keys(service)
         found = {name: self._about_model(model, key) for name, model in keys.items()}
         tried = {name: known for name, known in found.items() if known is not None}
         for name, model in keys.items():
             if name not in tried:
                 return Knowledge(unknown=f"{model.file} of {model.uri} is being read", reading=True)
-        of_model = tried.pop(_MODEL)
-        facts = of_model.facts
         ranks = {name: each.facts.rank for name, each in tried.items() if isinstance(each.facts, AdapterFacts)}
-        if not isinstance(facts, ModelFacts):
-            return Knowledge(ranks=ranks, unknown=of_model.unknown)
+        models = {name: tried[name] for name in (_MODEL, _DRAFT) if name in tried}
+        for each in models.values():
+            if each.facts is None:
+                return Knowledge(ranks=ranks, unknown=each.unknown)
+        found_facts = {name: each.facts for name, each in models.items() if isinstance(each.facts, ModelFacts)}
         gpus = None if on_cpu(spec) else await self._gpus(spec.resources.gpu.resource_name)
-        return Knowledge(facts=facts, ranks=ranks, unknown="", gpus=gpus)
+        facts, draft = found_facts[_MODEL], found_facts.get(_DRAFT)
+        return Knowledge(facts=facts, ranks=ranks, draft=draft, unknown="", gpus=gpus)
 
     def _keys(self, service: InferenceService) -> dict[str, ModelKey]:
-        """What is to be read: the model, and by their names the adapters of which nobody says the rank."""
+        """What is to be read: the model, its draft, and by their names the adapters of which nobody says the rank."""
         model, *sources = service.spec.model.sources
+        models = {_MODEL: model} if service.spec.model.draft is None else {_MODEL: model, _DRAFT: sources.pop()}
         named = zip(service.spec.model.adapters, sources, strict=True)
         unsaid = {adapter.name: source for adapter, source in named if adapter.rank is None}
         readable = {name: source for name, source in unsaid.items() if self._access.refusal(source) is None}
-        return {name: _key(service, source, name) for name, source in {_MODEL: model, **readable}.items()}
+        return {name: _key(service, source, name) for name, source in {**models, **readable}.items()}
 
     def _about_model(self, model: ModelKey, asks: ServiceKey) -> _Tried | None:
         """What became of reading it; None while that goes on for the first time."""
@@ -231,7 +235,7 @@ class Fitting:
 def _key(service: InferenceService, source: ModelSource, name: str) -> ModelKey:
     secret = source.secret_ref
     opened_by = None if secret is None else (service.namespace, secret.name)
-    return ModelKey(source.uri, source.revision, opened_by, adapter=name != _MODEL)
+    return ModelKey(source.uri, source.revision, opened_by, adapter=name not in (_MODEL, _DRAFT))
 
 
 def _source(model: ModelKey) -> tuple[str, str]:

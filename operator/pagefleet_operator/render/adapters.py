@@ -1,7 +1,7 @@
-"""Where a pod's engine finds the adapters of its model, and what the pod needs for them to be there."""
+"""Where a pod's engine finds the adapters of its model and its draft, and what the pod needs for them to be there."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pagefleet_api import labels
 from pagefleet_api.model_source import CacheMode, ModelSource
@@ -17,17 +17,31 @@ _CACHED = f"{ADAPTERS}/cached"
 
 
 def with_adapters(spec: Spec, place: ModelPlace, fetch_image: str) -> ModelPlace:
-    """The place of a service's model with its adapters; `fetch_image` downloads where each pod sees to that itself.
+    """The place of a service's model with its adapters and its draft; `fetch_image` downloads where each pod sees to
+    that itself.
 
     A volume that the model is in is not mounted under a second name.
     """
     _, *sources = spec.model.sources
-    for adapter, source in zip(spec.model.adapters, sources, strict=True):
-        place = _with_adapter(adapter.name, source, spec, place, fetch_image)
-    return place
+    for number, adapter in enumerate(spec.model.adapters):
+        fetcher = _Fetcher(fetch_image, f"{labels.FETCH_ADAPTER_PREFIX}{number}")
+        place = _with_adapter(adapter.name, sources[number], spec, place, fetcher)
+    if spec.model.draft is None:
+        return place
+    found = _with_adapter(_DRAFT, sources[-1], spec, place, _Fetcher(fetch_image, labels.FETCH_DRAFT_CONTAINER))
+    return replace(found, adapters=place.adapters, draft=found.adapters[-1].path)
 
 
-def _with_adapter(name: str, source: ModelSource, spec: Spec, place: ModelPlace, image: str) -> ModelPlace:
+class _Fetcher(NamedTuple):
+    image: str
+    container: str
+
+
+_DRAFT = "draft"
+"""It is found as an adapter is, and is told apart from them afterwards."""
+
+
+def _with_adapter(name: str, source: ModelSource, spec: Spec, place: ModelPlace, fetcher: _Fetcher) -> ModelPlace:
     scheme, rest = source.location
     if scheme == "file":
         return replace(place, adapters=(*place.adapters, AdapterPath(name, rest)))
@@ -35,24 +49,24 @@ def _with_adapter(name: str, source: ModelSource, spec: Spec, place: ModelPlace,
         claim, _, folder = rest.strip("/").partition("/")
         return _mounted(name, place, claim_volume(claim), f"{ADAPTERS}/{source.key}", folder)
     if source.fetched_by_pods:
-        return _fetched(name, source, spec, place, image)
+        return _fetched(name, source, spec, place, fetcher)
     if source.cache.mode is CacheMode.NODE:
         return _mounted(name, place, claim_volume(claim_name(source)), f"{_CACHED}/{source.key}", "")
     return _mounted(name, place, claim_volume(source.cache.pvc or ""), _CACHED, source.key)
 
 
-def _fetched(name: str, source: ModelSource, spec: Spec, place: ModelPlace, image: str) -> ModelPlace:
+def _fetched(name: str, source: ModelSource, spec: Spec, place: ModelPlace, fetcher: _Fetcher) -> ModelPlace:
     claim = source.cache.pvc
     volume: Part = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}}
     found = _mounted(name, place, volume, _CACHED, source.key)
     written = {"name": _volume_name(volume, found), "mountPath": _CACHED}
     container = fetch_container(
-        image,
+        fetcher.image,
         source,
         mounts=(written, {"name": "tmp", "mountPath": "/tmp"}),
         folder=f"{_CACHED}/{source.key}",
         resources=resources_of(spec),
-        name=f"{labels.FETCH_ADAPTER_PREFIX}{len(place.adapters)}",
+        name=fetcher.container,
     )
     return replace(found, init_containers=(*found.init_containers, container))
 

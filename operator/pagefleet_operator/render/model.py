@@ -29,9 +29,10 @@ class AdapterPath(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPlace:
-    """A model as a container sees it, with its adapters.
+    """A model as a container sees it, with its adapters and its draft.
 
     uri: as our own engine takes it. path: its folder or file; None where it is none (in a Python package).
+    draft: the folder of the draft, where there is one.
     volumes, mounts, env, init_containers: what the pod needs for it to be there.
     """
 
@@ -42,6 +43,7 @@ class ModelPlace:
     env: tuple[Part, ...] = ()
     init_containers: tuple[Part, ...] = ()
     adapters: tuple[AdapterPath, ...] = ()
+    draft: str | None = None
 
 
 def model_place(spec: Spec, fetch_image: str, *, mounts_image: bool = False) -> ModelPlace:
@@ -71,12 +73,12 @@ def model_place(spec: Spec, fetch_image: str, *, mounts_image: bool = False) -> 
 
 
 def warnings(model: ModelSource) -> tuple[str, ...]:
-    """What a user should know of the model and the adapters that they asked for."""
-    names = ("model", *(f"model.adapters[{adapter.name}]" for adapter in model.adapters))
+    """What a user should know of the model, the adapters and the draft that they asked for."""
+    names = ("model", *(f"model.adapters[{adapter.name}]" for adapter in model.adapters), "model.draft")
     return tuple(
         f"spec.{name}.revision is absent, so the weights are those of the hub's default branch {_when(source)}; "
         "give a commit"
-        for name, source in zip(names, model.sources, strict=True)
+        for name, source in zip(names, model.sources, strict=False)
         if source.location.scheme == "hf" and source.revision is None
     )
 

@@ -8,7 +8,7 @@ from pagefleet_api.knobs import Knob
 from pagefleet_api.runtime_rules import refusals
 from pagefleet_api.runtimes import Runtime
 from pagefleet_api.service import InferenceService, InvalidService
-from tests.pagefleet_api import test_disk_cache
+from tests.pagefleet_api import test_disk_cache, test_draft
 from tests.pagefleet_api.test_runtimes import CLASHES, with_knob
 from tests.pagefleet_api.test_runtimes import engine as least
 from tests.pagefleet_operator.apiserver.api import Api, ApiRefusal, Json, eventually, never
@@ -71,6 +71,13 @@ def test_a_disk_for_blocks_has_room_in_what_pods_take_of_it(api: Api, namespace:
         assert refusal(api, service(namespace, f"s{number}", **taken)) is None
     for cache, resources, words in test_disk_cache.REFUSED:
         assert words in str(refusal(api, service(namespace, **test_disk_cache.spec(cache, resources))))
+
+
+def test_a_draft_goes_with_what_it_guesses_for(api: Api, namespace: str) -> None:
+    for number, fields in enumerate(test_draft.TAKEN):
+        assert refusal(api, service(namespace, f"s{number}", **fields)) is None
+    for fields, words in test_draft.REFUSED:
+        assert words in str(refusal(api, service(namespace, **fields)))
 
 
 def test_a_model_in_a_python_package_is_for_our_engine_alone(api: Api, namespace: str) -> None:

@@ -236,6 +236,11 @@ def download(state: dict[str, Any], name: str = "fetch-model") -> dict[str, Any]
             "an adapter cannot be downloaded: exit code 1, 0 restarts: model not found",
         ),
         (
+            download(CRASH, "fetch-draft"),
+            Reason.MODEL_FETCH_FAILED,
+            "the draft cannot be downloaded: exit code 1, 0 restarts: model not found",
+        ),
+        (
             download({"running": {}}, "fetch-adapter-1"),
             Reason.STARTING,
             "an adapter is being downloaded: the log of the container fetch-adapter-1 tells how far",

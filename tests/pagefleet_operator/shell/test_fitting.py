@@ -396,3 +396,24 @@ async def test_the_fetcher_reads_an_adapters_rank() -> None:
     with hub({"adapter_config.json": b'{"r": 32}', "adapter_model.safetensors": b"never asked for"}) as (served, _):
         adapter = ModelKey("hf://org/name", adapter=True)
         assert await read_any(adapter, {"HF_ENDPOINT": served.address}) == AdapterFacts(32)
+
+
+async def test_a_draft_is_read_as_its_model_is_and_without_it_nobody_knows() -> None:
+    world = World()
+    engine = {"runtime": "vllm", "image": "v", "device": "cuda", "speculative": {"method": "draft"}}
+    adapters = [{"name": "a", "uri": "hf://org/a"}]
+    model = {"uri": "hf://org/llama", "adapters": adapters, "draft": {"uri": "hf://org/small"}}
+    found = await world.knows(remote(model=model, engine=engine))
+    assert sorted(world.reads) == ["hf://org/a", "hf://org/llama", "hf://org/small"]
+    assert (found.facts, found.draft, found.ranks) == (FACTS, FACTS, {"a": 8})
+
+    async def broken(model: ModelKey, credentials: Mapping[str, str]) -> Facts:
+        if model.uri == "hf://org/small":
+            raise FilesUnread("no such draft")
+        return FACTS
+
+    world.fitting = Fitting(world, world.told.append, everywhere=True, reader=broken)
+    found = await world.knows(remote(model=model, engine=engine))
+    assert (found.facts, found.unknown) == (None, "no such draft")
+    elsewhere = {**model, "draft": {"uri": "pvc://claim/small"}}
+    assert (await world.knows(remote(model=elsewhere, engine=engine))).facts is None

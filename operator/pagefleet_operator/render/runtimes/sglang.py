@@ -3,7 +3,7 @@
 from pagefleet_api import labels, quantity, scheduling
 from pagefleet_api.runtimes import Runtime
 from pagefleet_api.service import InferenceService
-from pagefleet_api.speculative import Speculative
+from pagefleet_api.speculative import DEFAULT_TOKENS, Speculative
 from pagefleet_operator.facts.expansion import literal
 from pagefleet_operator.render import chat_template, disk_cache
 from pagefleet_operator.render.model import ModelPlace
@@ -22,13 +22,16 @@ from pagefleet_operator.render.runtimes.parts import (
 )
 
 _RENDEZVOUS_PORT = 20000
+_ALGORITHMS = {"ngram": "NGRAM", "draft": "STANDALONE"}
 _KV_DTYPE = {"fp8": "fp8_e4m3"}
 
 
 def parts(service: InferenceService, model: ModelPlace) -> EngineParts:
     """What SGLang brings into the pod."""
     place = flags(("--model-path", model.path or model.uri), ("--host", "0.0.0.0"), ("--port", labels.ENGINE_PORT))
-    args = [*place, "--enable-metrics", *_flags(service), *_order(service), *_host(service), *_adapters(model)]
+    guesses = _guesses(service.spec.engine.speculative, model.draft)
+    args = [*place, "--enable-metrics", *_flags(service), *_order(service), *_host(service), *guesses]
+    args += _adapters(model)
     command = ["python3", "-m", "sglang.launch_server"]
     return foreign_parts(service, Runtime.SGLANG, args, command=command, environment=_disk(service))
 
@@ -95,11 +98,22 @@ def _flags(service: InferenceService) -> list[str]:
         ("--node-rank", in_group(service.spec, WORKER_INDEX)),
         ("--dist-init-addr", in_group(service.spec, LEADER_ADDRESS, f":{_RENDEZVOUS_PORT}")),
         ("--chat-template", chat_template.path(service.spec)),
-        ("--speculative-algorithm", "NGRAM" if engine.speculative.guesses else None),
-        ("--speculative-num-draft-tokens", _checked(engine.speculative)),
     )
 
 
-def _checked(speculative: Speculative) -> int | None:
-    """It counts the latest token too, which guesses grow from."""
-    return None if speculative.tokens is None else speculative.tokens + 1
+def _guesses(speculative: Speculative, draft: str | None) -> list[str]:
+    """Of what is checked it counts the latest token too, which guesses grow from.
+
+    Source: `_handle_speculative_decoding` in sglang/srt/server_args.py (0.5.11).
+    """
+    algorithm, tokens = _ALGORITHMS.get(speculative.method), speculative.tokens
+    if draft is not None:
+        tokens = tokens or DEFAULT_TOKENS
+    steps, branches = (None, None) if draft is None else (tokens, 1)
+    return flags(
+        ("--speculative-algorithm", algorithm),
+        ("--speculative-draft-model-path", draft),
+        ("--speculative-num-steps", steps),
+        ("--speculative-eagle-topk", branches),
+        ("--speculative-num-draft-tokens", None if tokens is None else tokens + 1),
+    )

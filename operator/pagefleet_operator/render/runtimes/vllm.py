@@ -30,6 +30,7 @@ from pagefleet_operator.render.runtimes.parts import (
     tensor,
 )
 
+_METHODS = {"draft": "draft_model"}
 _ON_CPU = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 """A pod has no cores of its own: threads that are bound to some would share them with another pod's."""
 
@@ -37,13 +38,13 @@ _ON_CPU = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 def parts(service: InferenceService, model: ModelPlace) -> EngineParts:
     """What vLLM brings into the pod."""
     on_cpu = service.spec.engine.device is Device.CPU
-    args = [literal(model.path or model.uri), *_flags(service), *_adapters(service, model)]
+    args = [literal(model.path or model.uri), *_flags(service, model), *_adapters(service, model)]
     environment = {"VLLM_NO_USAGE_STATS": "1", **(_ON_CPU if on_cpu else {})}
     leader = foreign_parts(service, Runtime.VLLM, args, command=["vllm", "serve"], environment=environment)
     return replace(leader, worker_args=[*leader.args, "--headless"])
 
 
-def _flags(service: InferenceService) -> list[str]:
+def _flags(service: InferenceService, model: ModelPlace) -> list[str]:
     engine, size = service.spec.engine, service.spec.engine.kv_cache.size
     return flags(
         ("--port", labels.ENGINE_PORT),
@@ -60,7 +61,7 @@ def _flags(service: InferenceService) -> list[str]:
         ("--kv-cache-dtype", chosen(engine.kv_cache.dtype)),
         ("--block-size", engine.kv_cache.block_size),
         ("--kv-offloading-size", _host_gib(service)),
-        ("--speculative-config", _guesses(engine.speculative)),
+        ("--speculative-config", _guesses(engine.speculative, model.draft)),
         ("--tensor-parallel-size", tensor(service.spec)),
         ("--pipeline-parallel-size", pipeline(service.spec)),
         ("--nnodes", pipeline(service.spec)),
@@ -87,15 +88,17 @@ def _host_gib(service: InferenceService) -> str | None:
     return None if host is None else f"{quantity.to_bytes(host) * pods / 2**30:g}"
 
 
-def _guesses(speculative: Speculative) -> str | None:
+def _guesses(speculative: Speculative, draft: str | None) -> str | None:
     """Source: `SpeculativeConfig` in vllm/config/speculative.py (v0.18); what is left out is its own."""
     told = {
+        "method": _METHODS.get(speculative.method, speculative.method),
+        "model": draft,
         "num_speculative_tokens": speculative.tokens or DEFAULT_TOKENS,
         "prompt_lookup_max": speculative.lookup_max,
         "prompt_lookup_min": speculative.lookup_min,
     }
     given_ones = {name: value for name, value in told.items() if value is not None}
-    return json.dumps({"method": speculative.method, **given_ones}) if speculative.guesses else None
+    return json.dumps(given_ones) if speculative.guesses else None
 
 
 def _most_open(engine: Engine) -> int | None:

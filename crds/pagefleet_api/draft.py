@@ -1,0 +1,69 @@
+"""`spec.model.draft`: a smaller model that guesses for the model, where `engine.speculative.method` is draft."""
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, ConfigDict, Field
+
+from pagefleet_api import model_uri
+from pagefleet_api.schema import Model, Rule, rules
+
+_URI = (
+    "give a folder as Hugging Face lays it out by hf://ORG/NAME, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, "
+    "az://CONTAINER/PREFIX, http(s)://HOST/PATH, pvc://CLAIM/PATH or file:///PATH in the engine's image, without .. or "
+    'any of ,=" in the path'
+)
+_SCHEMES_MATCH = f'^(({"|".join(model_uri.DOWNLOADED)})://|(pvc|file)://[^,="\\\\s]*$)'
+_SCHEMES = re.compile(_SCHEMES_MATCH.replace("\\\\", "\\"))
+_REVISION = "model.draft.revision is for hf:// alone; leave it out, and put the version into the path of other URIs"
+
+
+def _is_uri(text: str) -> str:
+    try:
+        model_uri.parse(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no draft's URI: {_URI}") from None
+    if not _SCHEMES.match(text) or text.endswith(".gguf"):
+        raise ValueError(f"{text!r} is no draft's URI: {_URI}")
+    return text
+
+
+class Draft(Model):
+    """A smaller model with the model's own tokens."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            Rule(
+                f"self.uri.matches('{model_uri.CEL_PATTERN}') && self.uri.matches('{_SCHEMES_MATCH}') "
+                "&& !self.uri.matches('/\\\\.\\\\.(/|$)') && !self.uri.endsWith('.gguf')",
+                f"model.draft.uri: {_URI}",
+                f"'model.draft.uri ' + self.uri + ': {_URI.replace(chr(39), chr(92) + chr(39))}'",
+            ),
+            ("!has(self.revision) || self.uri.startsWith('hf://')", _REVISION),
+        )
+    )
+    uri: Annotated[str, AfterValidator(_is_uri)] = Field(
+        min_length=1,
+        max_length=2048,
+        description="A folder as Hugging Face lays it out: hf://ORG/NAME, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, "
+        "az://CONTAINER/PREFIX, http(s)://HOST/PATH, pvc://CLAIM/PATH, file:///PATH in the engine's image. It is "
+        "downloaded as the model is: with model.secretRef, into model.cache.",
+    )
+    revision: str | None = Field(
+        None,
+        min_length=1,
+        max_length=128,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$",
+        description="Commit, tag or branch on the hub; a commit keeps every pod on the same guesses. hf:// only.",
+    )
+
+    @property
+    def downloaded(self) -> bool:
+        """Its files come over the network before the engine starts."""
+        return model_uri.parse(self.uri).scheme in model_uri.DOWNLOADED
+
+
+def refusal(draft: Draft | None) -> str | None:
+    """What is wrong with it; None when nothing is."""
+    wrong = draft is not None and draft.revision is not None and not draft.uri.startswith("hf://")
+    return _REVISION if wrong else None
