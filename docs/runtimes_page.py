@@ -56,7 +56,9 @@ with it; a container that starts again finds its blocks. Pods request as much `e
 nodes with room; where you say in `resources` what a pod takes of a disk in all, that counts, and must be enough. SGLang
 must be 0.5.15 or newer: it fills 95 % of the volume, its GPUs in equal parts, and removes what it read longest ago. An
 older one removes nothing, and the kubelet evicts a pod whose volume has outgrown its limit. Use blocks of 64 tokens or
-so: the default of 1 makes a file of each token.
+so: the default of 1 makes a file of each token. With `model.adapters` the field is refused: SGLang names these files by
+their tokens alone ([its fix](https://github.com/sgl-project/sglang/pull/38577) is newer than most images), so that one
+adapter would be given what another one has computed.
 
 Other engines refuse the field. vLLM's files are never removed, and TensorRT-LLM has a disk behind its second cache
 manager alone, which is a prototype. A cache of theirs with a limit, LMCache for instance, needs an image of yours: its

@@ -1,6 +1,5 @@
 """`spec.model.adapters`: LoRA adapters that are served beside their model, each by a name of its own."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
@@ -17,14 +16,15 @@ MOST_RANK = 512
 
 _URI = (
     "give a folder as PEFT writes it by hf://ORG/NAME, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, "
-    "http(s)://HOST/PATH, pvc://CLAIM/PATH or file:///PATH in the engine's image, without .. or any of ,= in the path"
+    "http(s)://HOST/PATH, pvc://CLAIM/PATH or file:///PATH in the engine's image, without .. or any of ,=@ in the path"
 )
-_SCHEMES_MATCH = f"^(({'|'.join(model_uri.DOWNLOADED)})://|(pvc|file)://[^,=\\\\s]*$)"
-"""Of those that are not downloaded the engine is told the path, in lists where these characters mean something."""
-_SCHEMES = re.compile(_SCHEMES_MATCH.replace("\\\\", "\\"))
+_FOLDER = model_uri.folder_match(",=@")
+"""These characters mean something in the lists that engines are told.
+
+Source: `parse_lora_adapters` in text_generation_server/utils/adapter.py (3.3), where a revision begins with @."""
 _URI_RULE = Rule(
-    f"self.uri.matches('{model_uri.CEL_PATTERN}') && self.uri.matches('{_SCHEMES_MATCH}') "
-    "&& !self.uri.matches('/\\\\.\\\\.(/|$)') && !self.uri.endsWith('.gguf')",
+    f"self.uri.matches('{model_uri.CEL_PATTERN}') && self.uri.matches('{_FOLDER}') "
+    f"&& !self.uri.matches('/\\\\.\\\\.(/|$)') && !self.uri.matches('{model_uri.SINGLE_FILE}')",
     f"model.adapters: uri: {_URI}",
     f'"model.adapters[%s].uri %s: {_URI}".format([self.name, self.uri])',
 )
@@ -61,11 +61,7 @@ SERVED_RULE = Rule(
 
 
 def _is_uri(text: str) -> str:
-    try:
-        model_uri.parse(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is no adapter's URI: {_URI}") from None
-    if not _SCHEMES.match(text) or text.endswith(".gguf"):
+    if not model_uri.is_folder(text, _FOLDER):
         raise ValueError(f"{text!r} is no adapter's URI: {_URI}")
     return text
 

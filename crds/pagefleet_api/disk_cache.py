@@ -21,6 +21,11 @@ NEEDS_HOST = Rule(
     "hostOffload, for example 32Gi",
 )
 """On the KV cache."""
+_ADAPTERS = (
+    "engine.kvCache.diskOffload is not available with model.adapters: SGLang finds blocks on the disk by their tokens "
+    "alone, so that one adapter would be given what another one has computed; leave one of them out"
+)
+"""Source: sgl-project/sglang#38577, which came in September 2026; the operator cannot tell whether an image has it."""
 
 _DISK = "string(self.engine.kvCache.diskOffload)"
 _REQUEST = ", by which pods get their nodes; raise the request, or leave it out"
@@ -44,6 +49,11 @@ def _rule(part: str, sound: str, words: str, told: str) -> Rule:
 
 
 RULES = (
+    Rule(
+        "!has(self.engine) || !has(self.engine.kvCache) || !has(self.engine.kvCache.diskOffload) "
+        "|| !has(self.model.adapters) || size(self.model.adapters) == 0",
+        _ADAPTERS,
+    ),
     _rule(
         "requests",
         "!quantity({disk}).isGreaterThan(quantity({amount}))",
@@ -60,10 +70,14 @@ RULES = (
 """For the API server, on the whole spec."""
 
 
-def refusals(disk: str | None, requests: Mapping[str, str], limits: Mapping[str, str]) -> Iterator[str]:
-    """Why pods with these resources have no room for it, as the API server would say it."""
+def refusals(
+    disk: str | None, requests: Mapping[str, str], limits: Mapping[str, str], *, adapters: bool
+) -> Iterator[str]:
+    """Why pods with these resources have no room for it, or with adapters no use, as the API server would say it."""
     if disk is None:
         return
+    if adapters:
+        yield _ADAPTERS
     request, limit = requests.get(STORAGE), limits.get(STORAGE)
     if request is not None and quantity.parse(disk) > quantity.parse(request):
         yield f"{_FIELD} {disk} must not be above {_REQUESTS} {request}{_REQUEST}"

@@ -1,6 +1,5 @@
 """`spec.model.draft`: a smaller model that guesses for the model, where `engine.speculative.method` is draft."""
 
-import re
 from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field
@@ -13,17 +12,12 @@ _URI = (
     "az://CONTAINER/PREFIX, http(s)://HOST/PATH, pvc://CLAIM/PATH or file:///PATH in the engine's image, without .. or "
     'any of ,=" in the path'
 )
-_SCHEMES_MATCH = f'^(({"|".join(model_uri.DOWNLOADED)})://|(pvc|file)://[^,="\\\\s]*$)'
-_SCHEMES = re.compile(_SCHEMES_MATCH.replace("\\\\", "\\"))
+_FOLDER = model_uri.folder_match(',="')
 _REVISION = "model.draft.revision is for hf:// alone; leave it out, and put the version into the path of other URIs"
 
 
 def _is_uri(text: str) -> str:
-    try:
-        model_uri.parse(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is no draft's URI: {_URI}") from None
-    if not _SCHEMES.match(text) or text.endswith(".gguf"):
+    if not model_uri.is_folder(text, _FOLDER):
         raise ValueError(f"{text!r} is no draft's URI: {_URI}")
     return text
 
@@ -34,8 +28,8 @@ class Draft(Model):
     model_config = ConfigDict(
         json_schema_extra=rules(
             Rule(
-                f"self.uri.matches('{model_uri.CEL_PATTERN}') && self.uri.matches('{_SCHEMES_MATCH}') "
-                "&& !self.uri.matches('/\\\\.\\\\.(/|$)') && !self.uri.endsWith('.gguf')",
+                f"self.uri.matches('{model_uri.CEL_PATTERN}') && self.uri.matches('{_FOLDER}') "
+                f"&& !self.uri.matches('/\\\\.\\\\.(/|$)') && !self.uri.matches('{model_uri.SINGLE_FILE}')",
                 f"model.draft.uri: {_URI}",
                 f"'model.draft.uri ' + self.uri + ': {_URI.replace(chr(39), chr(92) + chr(39))}'",
             ),

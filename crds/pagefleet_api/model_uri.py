@@ -14,13 +14,15 @@ MOUNTED = ("pvc", "oci")
 """Schemes that are mounted into the pod."""
 
 _NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
-_SEGMENT = "[^/?#\\\\s]+"
+SPACE = "\\\\s\\\\v"
+"""In a class of characters: white space of ASCII, in Python and in CEL alike, where \\s alone has no \\v."""
+_SEGMENT = f"[^/?#{SPACE}]+"
 FORMS = {
     "hf": f"hf://{_NAME}/{_NAME}(/{_SEGMENT})*",
     "s3": f"s3://{_NAME}(/{_SEGMENT})*/?",
     "gs": f"gs://{_NAME}(/{_SEGMENT})*/?",
     "az": f"az://{_NAME}(/{_SEGMENT})*/?",
-    "http": "https?://[A-Za-z0-9.\\\\[\\\\]:-]+/[^#\\\\s]*",
+    "http": f"https?://[A-Za-z0-9.\\\\[\\\\]:-]+/[^#{SPACE}]*",
     "file": "file:///.+",
     "pkg": "pkg://[A-Za-z0-9._-]+",
     "pvc": f"pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/{_SEGMENT})*/?",
@@ -28,8 +30,14 @@ FORMS = {
 }
 """A regular expression for each scheme, with backslashes as CEL's string literals want them."""
 
+
+def pattern(cel: str) -> re.Pattern[str]:
+    """A regular expression of a rule, which means here what it means there: its classes are those of ASCII."""
+    return re.compile(cel.replace("\\\\", "\\"), re.ASCII)
+
+
 CEL_PATTERN = f"^({'|'.join(FORMS.values())})$"
-_PATTERN = re.compile(CEL_PATTERN.replace("\\\\", "\\"))
+_PATTERN = pattern(CEL_PATTERN)
 _ADDRESS = re.compile(
     r"(https?)://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[^\s\\]*)?", re.ASCII | re.IGNORECASE
 )
@@ -69,6 +77,27 @@ MESSAGE = (
     "pvc://CLAIM/PATH, oci://IMAGE#FOLDER, file:///PATH in the engine's image or pkg://PACKAGE in it, without .. in "
     "the path"
 )
+
+
+SINGLE_FILE = "^[^?]*\\\\.gguf(\\\\?|$)"
+"""What a rule matches a URI with that names one file."""
+
+
+def folder_match(without: str) -> str:
+    """What a rule matches the URI of a folder with that an engine is told in a list or in JSON.
+
+    Where the path is the user's own, as nothing is downloaded, it has none of the characters `without`.
+    """
+    return f"^(({'|'.join(DOWNLOADED)})://|(pvc|file)://[^{without}{SPACE}]*$)"
+
+
+def is_folder(text: str, match: str) -> bool:
+    """Whether a text is such a URI, with what `folder_match` has given."""
+    try:
+        uri = parse(text)
+    except ValueError:
+        return False
+    return pattern(match).match(text) is not None and uri.file is None
 
 
 def origin(address: str) -> str | None:

@@ -145,7 +145,8 @@ class Spec(Model):
     @model_validator(mode="after")
     def _engine_has_what_it_needs(self) -> Self:
         engine, model, resources = self.engine, self.model, self.resources
-        full = disk_cache.refusals(engine.kv_cache.disk_offload, resources.requests, resources.limits)
+        disk, adapted = engine.kv_cache.disk_offload, bool(model.adapters)
+        full = disk_cache.refusals(disk, resources.requests, resources.limits, adapters=adapted)
         for refusal in (*full, *speculative.draft_refusals(engine.speculative, engine.runtime, model)):
             raise ValueError(refusal)
         return self
@@ -224,10 +225,12 @@ class InferenceService(Model):
     @property
     def parts(self) -> tuple["InferenceService", ...]:
         """The service once for each thing that comes from one place, its model first: each has that as its model."""
-        different = dict.fromkeys(self.spec.model.sources)
-        if len(different) == 1:
+        if not self.spec.model.adapters and self.spec.model.draft is None:
             return (self,)
-        specs = (self.spec.model_copy(update={"model": source}) for source in different)
+        different: dict[str, ModelSource] = {}
+        for source in self.spec.model.sources:
+            different.setdefault(source.key, source)
+        specs = (self.spec.model_copy(update={"model": source}) for source in different.values())
         return tuple(self.model_copy(update={"spec": spec}) for spec in specs)
 
     @property

@@ -69,6 +69,10 @@ def test_each_source_has_credentials_and_cache_only_where_it_is_downloaded() -> 
 def test_what_two_adapters_share_is_one_part_of_the_service() -> None:
     shared = service(SQL, {**SQL, "name": "sql-too"})
     assert [part.spec.model.uri for part in shared.parts] == ["file:///m", "hf://org/sql-lora"]
+    itself = service(SQL, uri=SQL["uri"], servedName="m")
+    assert [part.spec.model.uri for part in itself.parts] == ["hf://org/sql-lora"], "one download, whatever it is for"
+    (only,) = service(SQL, uri=SQL["uri"]).parts
+    assert service(SQL, uri=SQL["uri"]).spec.model.called(only.spec.model) == "the model"
     plain = service()
     assert plain.parts == (plain,)
 

@@ -31,6 +31,10 @@ REFUSED: tuple[tuple[dict[str, Any], dict[str, Any], str], ...] = (
 )
 
 
+ADAPTER = {"name": "sql", "uri": "pvc://trained/sql"}
+ADAPTED = "engine.kvCache.diskOffload is not available with model.adapters: SGLang finds blocks on the disk by their"
+
+
 def spec(cache: dict[str, Any], resources: dict[str, Any]) -> dict[str, Any]:
     return {
         "model": {"uri": "file:///m"},
@@ -39,9 +43,17 @@ def spec(cache: dict[str, Any], resources: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def with_adapters(*adapters: dict[str, Any]) -> dict[str, Any]:
+    fields = spec(CACHE, {})
+    return {**fields, "model": {**fields["model"], "adapters": list(adapters)}}
+
+
 def parsed(cache: dict[str, Any], resources: dict[str, Any]) -> InferenceService:
-    meta = {"namespace": "n", "name": "s", "uid": "u"}
-    return InferenceService.parse({"metadata": meta, "spec": spec(cache, resources)})
+    return read(spec(cache, resources))
+
+
+def read(fields: dict[str, Any]) -> InferenceService:
+    return InferenceService.parse({"metadata": {"namespace": "n", "name": "s", "uid": "u"}, "spec": fields})
 
 
 @pytest.mark.parametrize("resources", ROOMY)
@@ -54,3 +66,9 @@ def test_a_disk_cache_without_room_is_refused(cache: dict[str, Any], resources: 
     with pytest.raises(InvalidService) as refusal:
         parsed(cache, resources)
     assert says in str(refusal.value)
+
+
+def test_no_adapter_is_given_what_another_one_has_on_the_disk() -> None:
+    with pytest.raises(InvalidService, match=ADAPTED):
+        read(with_adapters(ADAPTER))
+    assert read(with_adapters()).spec.engine.kv_cache.disk_offload == "200Gi"

@@ -34,6 +34,7 @@ REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
     (spec(Runtime.VLLM, {"uri": "oci://r/small"}), "give a folder as Hugging Face lays it out by hf://ORG/NAME"),
     (spec(Runtime.VLLM, {"uri": "hf://org/small/a.gguf"}), "give a folder as Hugging Face lays it out"),
     (spec(Runtime.VLLM, {"uri": 'pvc://c/a"b'}), "give a folder as Hugging Face lays it out"),
+    (spec(Runtime.VLLM, {"uri": "https://host/a.gguf?download=1"}), "give a folder as Hugging Face lays it out"),
     (spec(Runtime.VLLM, {"uri": "small"}), "give a folder as Hugging Face lays it out"),
     (spec(Runtime.VLLM, {"uri": "s3://b/small", "revision": "v1"}), "model.draft.revision is for hf:// alone"),
     (

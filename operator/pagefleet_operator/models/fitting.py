@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from pagefleet_api import adapters
 from pagefleet_api.model_source import ModelSource
 from pagefleet_api.model_uri import parse
 from pagefleet_api.service import CapacityPolicy, InferenceService
@@ -41,6 +42,9 @@ _DOUBLINGS = 10
 _MODEL, _DRAFT = "", "/draft"
 """Among adapters' names, of which none is empty or has a slash."""
 _REMEMBERED = 1000
+_FILES_REMEMBERED = _REMEMBERED * (1 + adapters.MOST)
+"""As many services with all adapters that they may have: a service whose files were forgotten would read them anew in
+each pass, and its condition would come and go."""
 
 
 class Asker(Lister, Protocol):
@@ -100,7 +104,7 @@ class Fitting:
     ) -> None:
         self._asker, self._changed, self._everywhere, self._access = asker, changed, everywhere, access
         self._reader = reader or read_any
-        self._tried: dict[ModelKey, _Tried] = Remembered(_REMEMBERED)
+        self._tried: dict[ModelKey, _Tried] = Remembered(_FILES_REMEMBERED)
         self._reading: dict[ModelKey, set[ServiceKey]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._at_a_time = asyncio.Semaphore(_AT_A_TIME)

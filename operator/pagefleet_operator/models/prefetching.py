@@ -1,7 +1,8 @@
 """Downloads onto claims: which Job a service's model needs, and who shares it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from pagefleet_api.model_source import CacheMode, ModelCache
@@ -14,6 +15,9 @@ from pagefleet_operator.kinds import JOB
 from pagefleet_operator.models.downloads import Downloads
 from pagefleet_operator.plan.prefetch import Prefetch, Stage, owner_uids, plan_prefetch, superfluous, together
 from pagefleet_operator.supplies import Create, Delete, Lack, Own, Supply, Write, of_prefetch, untried
+
+InUse = Callable[[], frozenset[str]]
+"""Folders of the claim that are read. Every service of the namespace is read for it: once for all parts of one."""
 
 
 class Prefetching:
@@ -35,27 +39,34 @@ class Prefetching:
         if held_back or not parts:
             return Supply(_undecided(service, live), writes=cleared)
         called = service.spec.model.called
-        found = {called(part.spec.model): self._prefetch(part, others, jobs, seen) for part in parts}
+        in_use = cache(lambda: frozenset(self._in_use(service)))
+        found = {called(part.spec.model): self._prefetch(part, others, jobs, seen, in_use) for part in parts}
         prefetch = together(found)
         supply = of_prefetch(prefetch, (*cleared, *(write for each in found.values() for write in _writes(each))))
         return supply if supply.lack is not None else replace(supply, lack=_undecided(service, live))
 
     def _prefetch(
-        self, service: InferenceService, others: Sequence[InferenceService], jobs: Sequence[Body], seen: set[str]
+        self,
+        service: InferenceService,
+        others: Sequence[InferenceService],
+        jobs: Sequence[Body],
+        seen: set[str],
+        in_use: InUse,
     ) -> Prefetch:
+        """Of one part of a service."""
         users = [user for user in others if render.job_name(user) == render.job_name(service)]
         wanted = render.fetch_job(service, users, self._image, ())
         pods = self._cache.fetch_pods(service.namespace, render.job_name(service))
         told = self._downloads.about(ServiceKey(service.namespace, service.name), pods)
         prefetch = plan_prefetch(wanted, {render.job_digest(user) for user in users}, jobs, pods, seen, told)
-        if prefetch.create is not None:  # only now, as every service of the namespace is read for it
-            return replace(prefetch, create=render.fetch_job(service, users, self._image, self._in_use(service)))
-        if (outdated := self._outdated(service, prefetch, jobs, seen)) is not None:
+        if prefetch.create is not None:
+            return replace(prefetch, create=render.fetch_job(service, users, self._image, in_use()))
+        if (outdated := self._outdated(service, prefetch, jobs, seen, in_use)) is not None:
             return outdated
         return prefetch
 
     def _outdated(
-        self, service: InferenceService, prefetch: Prefetch, jobs: Sequence[Body], seen: set[str]
+        self, service: InferenceService, prefetch: Prefetch, jobs: Sequence[Body], seen: set[str], in_use: InUse
     ) -> Prefetch | None:
         """The service's Job made anew, where it would remove a model that came into use since it was made, or finds no
         room for one that went out of use since.
@@ -70,7 +81,7 @@ class Prefetching:
         stay = render.stays(live)
         if stay is None or not owner_uids(live) <= seen:
             return None
-        used = self._in_use(service) | {service.spec.model.key}
+        used = in_use() | {service.spec.model.key}
         if not used <= stay:
             return Prefetch(Stage.FETCHING, f"Job {name} is made anew, as other models came into use", remove=(live,))
         if prefetch.stage is Stage.FAILING and used != stay:

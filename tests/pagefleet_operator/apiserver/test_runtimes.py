@@ -71,6 +71,9 @@ def test_a_disk_for_blocks_has_room_in_what_pods_take_of_it(api: Api, namespace:
         assert refusal(api, service(namespace, f"s{number}", **taken)) is None
     for cache, resources, words in test_disk_cache.REFUSED:
         assert words in str(refusal(api, service(namespace, **test_disk_cache.spec(cache, resources))))
+    adapted = service(namespace, "adapted", **test_disk_cache.with_adapters(test_disk_cache.ADAPTER))
+    assert test_disk_cache.ADAPTED in str(refusal(api, adapted))
+    assert refusal(api, service(namespace, "without", **test_disk_cache.with_adapters())) is None
 
 
 def test_a_draft_goes_with_what_it_guesses_for(api: Api, namespace: str) -> None:

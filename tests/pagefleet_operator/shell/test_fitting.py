@@ -315,11 +315,28 @@ async def test_where_nodes_may_not_be_read_their_types_are_unknown(everywhere: b
 
 
 async def test_not_more_models_are_remembered_than_is_sane(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "_REMEMBERED", 1)
+    monkeypatch.setattr(fitting, "_FILES_REMEMBERED", 1)
     world = World()
     for uri in ("hf://org/a", "hf://org/b", "hf://org/a"):
         await world.knows(remote(uri))
     assert world.reads == ["hf://org/a", "hf://org/b", "hf://org/a"]
+
+
+async def test_all_adapters_of_many_services_are_read_once() -> None:
+    world = World()
+    engine = {"runtime": "vllm", "image": "v"}
+    fleet = []
+    for number in range(31):
+        adapters = [{"name": f"a{each}", "uri": f"hf://org/a{number}-{each}"} for each in range(32)]
+        fleet.append(remote(model={"uri": f"hf://org/m{number}", "adapters": adapters}, engine=engine))
+    for of in fleet:
+        assert (await world.fitting.about(of)).reading
+    for _ in range(3_000):
+        if len(world.reads) == 31 * 33:
+            break
+        await asyncio.sleep(0.01)
+    assert not any([(await world.knows(of)).reading for of in fleet[:3]])
+    assert len(world.reads) == 31 * 33
 
 
 def published(config: dict[str, Any]) -> dict[str, bytes]:
