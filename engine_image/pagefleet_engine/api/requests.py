@@ -27,6 +27,7 @@ MAX_TOP_LOGPROBS = 20
 MAX_LOGIT_BIAS = 1024
 MAX_STOP_TOKEN_IDS = 1024
 MAX_CACHE_SALT_CHARS = 256
+MAX_USER_CHARS = 1024
 
 LEAST_REPETITION_PENALTY = 0.01
 """A logit divided by much less is no finite number any more."""
@@ -95,7 +96,7 @@ class GenerationRequest(BaseModel):
     cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_CACHE_SALT_CHARS)] | None = None
     logit_bias: Biases = None
     priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
-    user: str | None = None
+    user: Annotated[str, Field(max_length=MAX_USER_CHARS)] | None = None
 
     @property
     def choices(self) -> int:

@@ -32,10 +32,13 @@ def card(name: str) -> Card:
 
 def subject(text: str) -> Subject:
     """`NAME` or the path of a config.json, then `/N` for N GPUs. Raises UnknownName, or ModelError for a bad file."""
-    name, _, gpus = text.rpartition("/") if text.rpartition("/")[2].isdecimal() else (text, "", "1")
+    name, _, given = text.rpartition("/") if text.rpartition("/")[2].isdecimal() else (text, "", "1")
+    gpus = int(given)
+    if gpus == 0:
+        raise UnknownName(f"model {text!r} is on no GPU: give at least 1 after the /, or neither")
     if name.endswith(".json"):
-        return Subject(name, config_json.from_json(name, read_json(Path(name)), {}), int(gpus))
-    return Subject(name, config_json.from_json(name, _entry("models", "model", name), {}), int(gpus))
+        return Subject(name, config_json.from_json(name, read_json(Path(name)), {}), gpus)
+    return Subject(name, config_json.from_json(name, _entry("models", "model", name), {}), gpus)
 
 
 def _entry(kind: str, word: str, name: str) -> Mapping[str, Any]:

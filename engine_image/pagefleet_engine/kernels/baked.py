@@ -34,7 +34,7 @@ class BakedKernels(FileCacheManager):  # type: ignore[misc]
         if own is not None or self._baked is None:
             return own
         path = self._baked / filename
-        return str(path) if path.is_file() else None
+        return str(path) if _is_file(path) else None
 
     def get_group(self, filename: str) -> dict[str, str] | None:
         """The paths of all files of a kernel by their names, or None."""
@@ -43,17 +43,25 @@ class BakedKernels(FileCacheManager):  # type: ignore[misc]
             return own
         try:
             listed = json.loads((self._baked / f"__grp__{filename}").read_text())["child_paths"]
-        except (OSError, ValueError, KeyError):
+            # the paths in there are those of the machine that compiled
+            paths = {name: self._baked / name for name in listed}
+        except (OSError, ValueError, KeyError, TypeError):
             return None  # as Triton takes a broken entry: the kernel is compiled
-        # the paths in there are those of the machine that compiled
-        paths = {name: self._baked / name for name in listed}
-        return {name: str(path) for name, path in paths.items()} if all(map(Path.is_file, paths.values())) else None
+        return {name: str(path) for name, path in paths.items()} if all(map(_is_file, paths.values())) else None
 
 
 def baked_folder() -> Path | None:
     """Where the image's kernels are, if it has any."""
     named = os.environ.get(FOLDER_VARIABLE)
     return Path(named) if named else None
+
+
+def _is_file(path: Path) -> bool:
+    """Whether there is one that may be looked for; a folder that nobody may read holds none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 class KernelCount:

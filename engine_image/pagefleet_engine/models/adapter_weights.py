@@ -13,6 +13,8 @@ from pagefleet_engine.models.tensor_names import FUSED, Shapes, expected_shapes,
 
 _FORMATS = ("F32", "BF16", "F16")
 """Number formats, as safetensors calls them."""
+_LARGEST = torch.finfo(torch.bfloat16).max
+"""Of the format with the least range that weights are kept in."""
 _PREFIX = "base_model.model."
 _TENSOR = re.compile(re.escape(_PREFIX) + r"(model\.layers\.\d+\.[\w.]+)\.lora_([AB])\.weight")
 
@@ -72,12 +74,25 @@ class AdapterWeights:
         return self._modules
 
     def pair(self, name: str) -> Pair | None:
-        """See `AdapterSource`; float32, on the CPU."""
+        """See `AdapterSource`; float32, on the CPU. Raises ModelBroken for numbers that no batch may hold."""
         base = name.removesuffix(".weight")
         if base not in self._bases:
             return None
-        down, up = (self._file.get_tensor(_stored(base, letter)).float() for letter in "AB")
-        return Pair(down, up)
+        return Pair(self._numbers(base, "A", 1.0), self._numbers(base, "B", self._folder.scale))
+
+    def _numbers(self, base: str, letter: str, scale: float) -> torch.Tensor:
+        """A tensor all of whose numbers, times `scale`, are finite on every device.
+
+        All rows of a batch are multiplied by them, those of other requests by 0: and 0 · ∞ is no number.
+        """
+        name = _stored(base, letter)
+        numbers: torch.Tensor = self._file.get_tensor(name).float()
+        if not (numbers * scale).abs().max().item() <= _LARGEST:
+            raise ModelBroken(
+                f"{self._origin}: tensor {name} has numbers that are not finite, or are above {_LARGEST:.2g} times the "
+                f"scale of {scale:g}: train the adapter again, or save it from an earlier step"
+            )
+        return numbers
 
     @property
     def _origin(self) -> str:

@@ -1,6 +1,7 @@
 """Typed reading of a model's configuration; what is missing or odd is refused by name."""
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,11 @@ from typing import Any
 
 from pagefleet_engine.models.config import ModelConfig
 from pagefleet_engine.models.errors import ModelBroken, ModelUnsupported
+
+MOST_BYTES = 16 << 20
+"""Of a file that is read whole; the largest of known models have some hundred kilobytes."""
+_TOO_MUCH = 2**63
+"""What tensors' sizes and positions are counted in has no room for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +32,11 @@ class Fields:
         return 0 if self.values.get(name) == 0 else self.count(name)
 
     def count(self, name: str, default: int | None = None) -> int:
-        """A whole number of at least 1."""
+        """A whole number of at least 1, which 63 bits can hold."""
         value = self.values.get(name)
         value = default if value is None else value
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise self.refusal(name, "a whole number of at least 1 is needed")
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < _TOO_MUCH:
+            raise self.refusal(name, "a whole number of at least 1 is needed, and below 2 to the 63rd")
         return value
 
     def first(self, *names: str) -> str:
@@ -41,7 +47,7 @@ class Fields:
         """A finite number above 0."""
         value = self.values.get(name)
         value = default if value is None else value
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < float("inf"):
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value <= sys.float_info.max:
             raise self.refusal(name, "a number above 0 is needed")
         return float(value)
 
@@ -86,10 +92,14 @@ class Fields:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; raises ModelBroken when it is not one."""
+    """A JSON object from a file; raises ModelBroken when it is not one, or is larger than `MOST_BYTES`."""
     try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
+            raise ModelBroken(f"{path} is larger than {MOST_BYTES >> 20} MiB, which no configuration is")
+        value = json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelBroken(f"{path} is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise ModelBroken(f"{path} holds no JSON object")

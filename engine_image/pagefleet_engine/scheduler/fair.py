@@ -8,7 +8,7 @@ not with the least served one that waits: else new tenants that never end would 
 
 from collections import deque
 from collections.abc import Iterator, Set
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, nlargest
 
 from pagefleet_engine.scheduler.sequence import Sequence
 from pagefleet_engine.scheduler.waiting import MOST_PASSED, ArrivalLine
@@ -16,6 +16,7 @@ from pagefleet_engine.scheduler.waiting import MOST_PASSED, ArrivalLine
 PROMPT_TOKEN_COST, ANSWER_TOKEN_COST = 1, 2
 """What a token counts that is computed of a prompt, and one that is generated; the paper's choice."""
 _FORGET_FROM_TENANTS = 1024
+_MOST_REMEMBERED = 4096
 
 
 class Accounts:
@@ -84,10 +85,17 @@ class Accounts:
         self._last_seated = sequence.request.tenant
 
     def _forget(self, waiting: dict[str, deque[Sequence]]) -> None:
-        """Those who would be lifted when they come again; each seat raises the level, so there are few others."""
+        """Those who would be lifted when they come again.
+
+        Where the line never empties, new tenants that never end leave more than are worth their memory: of those who
+        are gone, the ones that were served most are remembered, the others are as new.
+        """
         here = waiting.keys() | {sequence.request.tenant for sequence in self._running} | {self._last_seated}
-        level = self._level
-        self._served = {tenant: sum_ for tenant, sum_ in self._served.items() if sum_ > level or tenant in here}
+        level, served = self._level, self._served
+        gone = [tenant for tenant, sum_ in served.items() if sum_ > level and tenant not in here]
+        if len(gone) > _MOST_REMEMBERED:
+            gone = nlargest(_MOST_REMEMBERED, gone, key=served.__getitem__)
+        self._served = {tenant: served[tenant] for tenant in (*gone, *(served.keys() & here))}
         self._forget_from = max(2 * len(self._served), _FORGET_FROM_TENANTS)
 
 

@@ -19,6 +19,7 @@ class Sequence:
     """
 
     __slots__ = (
+        "adapter",
         "computed",
         "counted_prompt_tokens",
         "decoding",
@@ -45,6 +46,7 @@ class Sequence:
         self.request = request
         self.sequence_id = request.request_id
         self.sampling = request.sampling
+        self.adapter = request.adapter
         self.table = table
         self.token_ids = list(request.prompt_token_ids)
         self.prompt_tokens = len(self.token_ids)
@@ -124,7 +126,7 @@ class Sequence:
             sampling=self.sampling,
             history=None if self.history_told else self._tell_history(),
             preemptions=self.preemptions,
-            adapter=self.request.adapter,
+            adapter=self.adapter,
         )
 
     def prefill_step(self, tokens: int) -> SequenceStep:
@@ -146,7 +148,7 @@ class Sequence:
             next_prompt_token=self.token_ids[end] if asks_logprobs and end < prompt_tokens else None,
             history=self._tell_history() if samples and self.sampling.penalises else None,
             preemptions=self.preemptions,
-            adapter=self.request.adapter,
+            adapter=self.adapter,
         )
 
     def _tell_history(self) -> History:

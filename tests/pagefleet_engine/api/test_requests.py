@@ -87,6 +87,7 @@ def test_logprobs_without_alternatives_ask_for_the_chosen_token_alone(
         ({"priority": 2**31}, "priority"),
         ({"priority": "high"}, "priority"),
         ({"user": 7}, "user"),
+        ({"user": "x" * 1025}, "user"),
         ({"cache_salt": "x" * 257}, "cache_salt"),
         ({"stream": True, "stream_options": {"continuous_usage_stats": True}}, "stream_options.continuous_usage_stats"),
         ({"reasoning_effort": "high"}, "reasoning_effort"),

@@ -60,12 +60,21 @@ def test_a_kernel_that_is_not_whole_is_compiled(folders: tuple[Path, Path], list
     assert not manager().get_group(NAME)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "no json"])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "no json", "[]", "null", '{"child_paths": null}', '{"child_paths": [1]}', '{"child_paths": 5}']
+)
 def test_a_list_that_cannot_be_read_is_none(folders: tuple[Path, Path], text: str) -> None:
     _, image = folders
     place(image)
     (image / f"__grp__{NAME}").write_text(text)
     assert manager().get_group(NAME) is None
+
+
+def test_a_folder_that_cannot_be_looked_into_holds_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("PAGEFLEET_KERNELS", str(tmp_path / ("x" * 300)))
+    assert manager().get_group(NAME) is None
+    assert manager().get_file("kernel.cubin") is None
 
 
 def test_without_a_folder_there_is_only_the_cache(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,6 +90,8 @@ def test_a_name_that_there_is_not_is_refused_with_those_that_there_are() -> None
     assert tasks.bake(tasks.Task("qwen3-0.6b", "H300")) == (
         "card 'H300' is none of A100, A10G, L4, L40S, H100, H200, B200"
     )
+    nowhere = tasks.bake(tasks.Task("qwen3-0.6b/0", "H200"))
+    assert nowhere == "model 'qwen3-0.6b/0' is on no GPU: give at least 1 after the /, or neither"
     refused = tasks.bake(tasks.Task("qwen4/2", "H200"))
     assert refused == "model 'qwen4' is none of smollm2-135m, qwen3-0.6b, llama-3.1-8b, llama-3.1-70b"
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pagefleet_api.launch import Adapter
+from pagefleet_engine.models import config_fields
 from pagefleet_engine.models.adapter_files import CONFIG_FILE, WEIGHTS_FILE, read_adapters
 from pagefleet_engine.models.errors import ModelBroken, ModelNotFound, ModelUnsupported
 
@@ -50,6 +51,8 @@ def test_what_peft_writes_beside_is_no_obstacle(tmp_path: Path) -> None:
         ({"alora_invocation_tokens": [5]}, "alora_invocation_tokens is [5]"),
         ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights is 'pissa_niter_4'; such an adapter fits"),
         ({"r": 0}, "r is 0; a whole number of at least 1 is needed"),
+        ({"r": 10**30}, f"r is {10**30}; a whole number of at least 1 is needed, and below 2 to the 63rd"),
+        ({"lora_alpha": 10**400}, f"lora_alpha is {10**400}; a number above 0 is needed"),
         ({"lora_alpha": "many"}, "lora_alpha is 'many'; a number above 0 is needed"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
@@ -71,8 +74,18 @@ def test_a_missing_file_is_named_with_the_way_out(tmp_path: Path, name: str) -> 
     assert f"adapter 'sql': there is no {tmp_path / name}; give --adapter sql=PATH" in str(missing.value)
 
 
-def test_a_configuration_that_is_not_json_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["{", "[" * 200_000, '{"r": ' + "9" * 5000 + "}"], ids=["cut", "deep", "long"])
+def test_a_configuration_that_is_not_json_is_named(tmp_path: Path, text: str) -> None:
     adapter = folder(tmp_path)
-    (tmp_path / CONFIG_FILE).write_text("{")
+    (tmp_path / CONFIG_FILE).write_text(text)
     with pytest.raises(ModelBroken, match="is not JSON"):
+        read_adapters([adapter])
+
+
+def test_a_configuration_of_any_size_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter = folder(tmp_path)
+    monkeypatch.setattr(config_fields, "MOST_BYTES", 1 << 20)
+    with (tmp_path / CONFIG_FILE).open("r+b") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ModelBroken, match=r"adapter_config\.json is larger than 1 MiB"):
         read_adapters([adapter])

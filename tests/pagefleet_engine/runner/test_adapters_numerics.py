@@ -177,6 +177,33 @@ def test_whole_numbers_are_no_weights(llama: tuple[Path, ModelConfig], tmp_path:
         AdapterWeights(folder, llama[1])
 
 
+NUMBERS: dict[str, tuple[str, float, dict[str, Any]]] = {
+    "no number in B": ("B", np.nan, {}),
+    "infinity in A": ("A", -np.inf, {}),
+    "too much in A": ("A", 3.4e38, {}),
+    "too much in B once scaled": ("B", 1e37, {"lora_alpha": 400}),
+    "a scale without bounds": ("B", 0.0, {"lora_alpha": 1e300}),
+}
+
+
+@pytest.mark.parametrize("case", NUMBERS)
+def test_numbers_that_would_reach_the_rows_of_others_are_refused_by_file_and_tensor(
+    llama: tuple[Path, ModelConfig], tmp_path: Path, case: str
+) -> None:
+    letter, number, settings = NUMBERS[case]
+    tensors = {stored(Q, "A"): np.ones((4, 64), np.float32), stored(Q, "B"): np.ones((64, 4), np.float32)}
+    tensors[stored(Q, letter)][2, 1] = number
+    path = write_folder(tmp_path / "bad", tensors, {"r": 4} | settings)
+    launch = Launch(
+        model=f"file://{llama[0]}", device="cpu", dtype="bfloat16", num_kv_blocks=8,
+        adapters=(Adapter("bad", str(path)),),
+    )  # fmt: skip
+    with pytest.raises(ModelBroken) as refused:
+        loading.load(launch)
+    weights = path / "adapter_model.safetensors"
+    assert f"adapter 'bad': {weights}: tensor {stored(Q, letter)} has numbers that are not finite" in str(refused.value)
+
+
 def test_a_file_cut_short_is_named(llama: tuple[Path, ModelConfig], tmp_path: Path) -> None:
     path = write_adapter(tmp_path / "cut", expected_shapes(llama[1]), ("q_proj",))
     weights = path / "adapter_model.safetensors"

@@ -265,6 +265,23 @@ def test_forgetting_those_who_are_gone_changes_no_order(seed: int, monkeypatch: 
     assert found[0] == found[1]
 
 
+def test_new_tenants_that_never_end_and_a_line_that_never_empties_take_no_more_and_more_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fair, "_FORGET_FROM_TENANTS", 8)
+    monkeypatch.setattr(fair, "_MOST_REMEMBERED", 16)
+    rig, most = one_at_a_time("fair"), 0
+    rig.submit(submit(1000, prompt(0, 90), 1, tenant="served most"))
+    for number in range(200):
+        rig.submit(submit(number, [number], 1, tenant=f"new {number}"))
+        if number > 5:
+            rig.step()
+        most = max(most, len(rig.scheduler._waiting._accounts._served))  # type: ignore[attr-defined]
+    here = 7 + 3  # who waits, who runs, who ran last
+    assert most <= 2 * (16 + here), most
+    assert rig.scheduler._waiting._accounts.served("served most") > 90  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_who_waits_for_what_another_computes_is_passed_by_who_does_not(
     policy: str, monkeypatch: pytest.MonkeyPatch
