@@ -40,7 +40,7 @@ open requests counts running ones, so it gets `maxNumSeqs` + `maxQueuedRequests`
 beyond it. `kvCache.hostOffload` is what a pod takes in all: vLLM gets the sum of a group's pods; SGLang gets whole
 gigabytes for each GPU, and does not start with less than the GPU's own cache; TensorRT-LLM gives each GPU its part. TGI
 and TensorRT-LLM answer to any model name, whatever `model.servedName` says. TensorRT-LLM's options are a file that the
-pod gets as one of its annotations.
+pod gets as one of its annotations. `model.adapters` is on [a page of its own](adapters.md).
 
 ## Blocks on the disk
 
@@ -158,9 +158,9 @@ that goes into [`spec.podTemplate`](pod-template.md). `model.uri: pkg://` is for
 [examples/custom-engine.yaml](../examples/custom-engine.yaml) shows `runtime: custom`. `engine.custom` says where it
 listens (`port`, `healthPath`, `metricsPath`), what it starts with (`command`) and which of its series are requests that
 run and wait (`metrics`). Its arguments are `engine.extraArgs`; Kubernetes replaces `$(PAGEFLEET_MODEL)`,
-`$(PAGEFLEET_SERVED_NAME)`, `$(PAGEFLEET_PORT)` and `$(PAGEFLEET_DRAIN_TIMEOUT)` in them, and `$$` by `$`, as in
-`extraArgs` of every engine. Without `metrics` it has a fixed number of replicas, and each drain lasts
-`drain.timeoutSeconds`, as nobody can tell when it is idle.
+`$(PAGEFLEET_SERVED_NAME)`, `$(PAGEFLEET_PORT)`, `$(PAGEFLEET_DRAIN_TIMEOUT)` and [`$(PAGEFLEET_ADAPTERS)`](adapters.md)
+in them, and `$$` by `$`, as in `extraArgs` of every engine. Without `metrics` it has a fixed number of replicas, and
+each drain lasts `drain.timeoutSeconds`, as nobody can tell when it is idle.
 """
 
 _IN_TABLE = [runtime for runtime in Runtime if runtime is not Runtime.CUSTOM]

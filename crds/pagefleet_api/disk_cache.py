@@ -17,8 +17,8 @@ DiskSize = Annotated[Text, Within("engine.kvCache.diskOffload", least="1Gi", mos
 
 NEEDS_HOST = Rule(
     "!has(self.diskOffload) || has(self.hostOffload)",
-    "engine.kvCache.diskOffload needs engine.kvCache.hostOffload: blocks reach the disk through the pod's memory; give "
-    "hostOffload, for example 32Gi",
+    "engine.kvCache.diskOffload needs engine.kvCache.hostOffload: blocks reach the disk through the pod's memory; with "
+    "engine.runtime sglang give hostOffload too, for example 32Gi; with any other leave diskOffload out",
 )
 """On the KV cache."""
 _ADAPTERS = (

@@ -254,7 +254,7 @@ def test_adapters_are_counted_by_the_rank_that_they_are_said_or_found_to_have(
     (entry,) = json.loads(said.out)
     assert entry["perGpu"]["adaptersBytes"] == 2 * 167_772_160, "vLLM sets the higher one's room aside for both"
     table = pagefleet("plan", file, "--gpu", "H200").out
-    assert "\nadapters 0.3 GiB (ranks 32, 8)\n" in table
+    assert "\nadapters 0.3 GiB (ranks 32, 8)\nGPU" in table, "no rank is assumed"
     (lora / "adapter_config.json").write_text('{"r": "many"}')
     said = pagefleet("plan", file, "--gpu", "H200")
     assert said.code == 2
@@ -267,8 +267,8 @@ def test_an_adapters_rank_is_fetched_with_its_models_files(
     file = tmp_path / "adapted.yaml"
     with serving(Served({"adapter_config.json": b'{"r": 4}'})) as served:
         file.write_text(adapted(model, f"{{name: a, uri: '{served.address}/'}}"))
-        assert "(rank 16)" in pagefleet("plan", file, "--gpu", "H200").out, "nobody was asked"
-        assert "(rank 4)" in pagefleet("plan", file, "--gpu", "H200", "--fetch").out
+        assert "(rank 16)\nrank 16 is assumed of a: give spec" in pagefleet("plan", file, "--gpu", "H200").out
+        assert "(rank 4)\nGPU" in pagefleet("plan", file, "--gpu", "H200", "--fetch").out
 
 
 def test_a_draft_is_counted_from_where_it_lies_or_where_one_says(

@@ -20,6 +20,8 @@ class ServicePlan(NamedTuple):
     weights: Weights
     kv_bytes_per_token: int
     fits: tuple[Fit, ...]
+    adapters_unknown: tuple[str, ...]
+    """Names of the adapters whose rank nobody has said, and no file that could be read: one is assumed for each."""
 
     @property
     def fits_somewhere(self) -> bool:
@@ -58,4 +60,5 @@ def of_service(
     else:
         fits = tuple(fit(facts.shape, weights, demand, gpu) for gpu in types)
     per_token = facts.shape.kv_bytes_per_token(demand.kv_element_bytes(facts.shape))
-    return ServicePlan(service, demand, weights, per_token, fits)
+    unknown = tuple(each.name for each in service.spec.model.adapters if each.rank is None and each.name not in ranks)
+    return ServicePlan(service, demand, weights, per_token, fits, unknown)

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from pagefleet_api.sizing.adapters import DEFAULT_RANK
 from pagefleet_api.sizing.fit import Fit, gib
 from pagefleet_cli.planning.estimates import ServicePlan
 
@@ -67,10 +68,7 @@ def _print(console: Console, plan: ServicePlan) -> None:
         f"weights {gib(plan.weights.total_bytes)} (from its {plan.weights.source.value}), "
         f"{plan.kv_bytes_per_token:,} KV bytes a token, {where}"
     )
-    ranks = demand.adapter_ranks
-    if ranks:
-        size = gib(max(fit.adapters_bytes for fit in plan.fits))
-        console.print(f"adapters {size} (rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))})")
+    _print_adapters(console, plan)
     if demand.draft.weights_bytes:
         draft = demand.draft
         told = f"{gib(draft.weights_bytes)} and {draft.kv_bytes_per_token:,} KV bytes a token"
@@ -86,6 +84,17 @@ def _print(console: Console, plan: ServicePlan) -> None:
     for fit in plan.fits:
         if fit.reason is not None:
             console.print(f"{fit.gpu}: {fit.reason}")
+
+
+def _print_adapters(console: Console, plan: ServicePlan) -> None:
+    ranks = plan.demand.adapter_ranks
+    if not ranks:
+        return
+    size = gib(max(fit.adapters_bytes for fit in plan.fits))
+    console.print(f"adapters {size} (rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))})")
+    if plan.adapters_unknown:
+        assumed = f"rank {DEFAULT_RANK} is assumed of {', '.join(plan.adapters_unknown)}"
+        console.print(f"{assumed}: give spec.model.adapters[].rank, or --fetch for one that is downloaded")
 
 
 def _numbers(fit: Fit) -> tuple[str, str, str, str]:
