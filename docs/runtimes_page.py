@@ -115,8 +115,9 @@ autoscaler that has to do without a metric does not scale down by it, and says s
 """
 
 _LEAVING = """
-`make test-runtimes` runs a real vLLM in pods: ready, sampled, scaled down and deleted under load. Of the other engines
-the arguments and the texts of their metrics are tested, not the engines: they need a GPU and their images.
+`make test-runtimes` runs a real vLLM in pods: ready, sampled, scaled down and deleted under load, and its own parser
+reads every argument. Of the other engines the arguments and the texts of their metrics are tested, not the engines:
+they need a GPU and their images.
 
 TGI tells neither how full its KV cache is nor the time to first token, so scale it by `WaitingRequests` and
 `InFlightRequests`; its series begin with the first request, so none at all is an idle engine. TensorRT-LLM before 1.2

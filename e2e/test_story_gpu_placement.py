@@ -12,7 +12,7 @@ import pytest
 from e2e import manifests
 from e2e.devices import NODES, on_nodes
 from e2e.kubectl import Kubectl
-from e2e.service import Service, wait_for
+from e2e.service import KIND, Service, condition, wait_for
 from e2e.sites import BoxSite
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -69,3 +69,21 @@ def test_a_pod_with_one_gpu_serves_where_its_template_says(eight_each: None, kub
     assert (pod.node, pod.body["metadata"]["labels"]["team"]) == ("node2", "a")
     words = "import os; print(os.environ['POD_IP'], os.access('/scratch', os.W_OK))"
     assert kubectl.run("exec", pod.name, "--", "python3", "-c", words).split() == [pod.address, "True"]
+
+
+def test_a_pod_with_a_disk_for_blocks_waits_for_a_node_that_has_so_much(eight_each: None, kubectl: Kubectl) -> None:
+    cache = {"hostOffload": "1Gi", "diskOffload": "900Ti"}
+    engine = {"runtime": "sglang", "image": "localhost/none:1", "device": "cuda", "kvCache": cache}
+    resources = {"gpu": {"resourceName": DEVICE}, "limits": {"memory": "2Gi"}}
+    model = {"uri": "file:///models/none"}
+    kubectl.apply(manifests.text(manifests.service("disk", model=model, engine=engine, resources=resources)))
+    service = Service(kubectl, "disk")
+    wait_for("its status says so", lambda: "Insufficient ephemeral-storage" in _why(service), 60)
+    (pod,) = service.pods()
+    (container,) = pod.body["spec"]["containers"]
+    assert container["resources"]["requests"]["ephemeral-storage"] == "900Ti"
+    kubectl.run("delete", KIND, "disk", "--wait=false")
+
+
+def _why(service: Service) -> str:
+    return str((condition(service.object(), "Ready") or {}).get("message"))
