@@ -86,9 +86,11 @@ SINGLE_FILE = "^[^?]*\\\\.gguf(\\\\?|$)"
 def folder_match(without: str) -> str:
     """What a rule matches the URI of a folder with that an engine is told in a list or in JSON.
 
-    Where the path is the user's own, as nothing is downloaded, it has none of the characters `without`.
+    Of the hub it is a whole repository: behind its name there can only be a file's. Where the path is the user's own,
+    as nothing is downloaded, it has none of the characters `without`.
     """
-    return f"^(({'|'.join(DOWNLOADED)})://|(pvc|file)://[^{without}{SPACE}]*$)"
+    folders = "|".join(scheme for scheme in DOWNLOADED if scheme != "hf")
+    return f"^(({folders})://|hf://[^/]+/[^/]+$|(pvc|file)://[^{without}{SPACE}]*$)"
 
 
 def is_folder(text: str, match: str) -> bool:

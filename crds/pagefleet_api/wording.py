@@ -1,10 +1,11 @@
 """Numbers and given values as people read them, the same way everywhere. Pure."""
 
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 _SHOWN_CHARACTERS = 80
+_SHOWN_ITEMS = 3
 
 
 def percent(share: float, decimals: int = 0) -> str:
@@ -15,6 +16,12 @@ def percent(share: float, decimals: int = 0) -> str:
 def counted(number: int, noun: str) -> str:
     """A number of things: "1 pod", "3 pods"; for nouns with a plural in s."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def some(texts: Sequence[str], separator: str = ", ") -> str:
+    """The first of them, and how many there are beside: "a, b, c and 2 more"."""
+    more = len(texts) - _SHOWN_ITEMS
+    return separator.join(texts[:_SHOWN_ITEMS]) + (f" and {more} more" if more > 0 else "")
 
 
 def shown(value: Any) -> str:

@@ -39,6 +39,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (_with("ftp://host/x"), "give a folder as PEFT writes it by hf://ORG/NAME"),
     (_with("pkg://name"), "give a folder as PEFT writes it by hf://ORG/NAME"),
     (_with("oci://r/a:1"), "give a folder as PEFT writes it by hf://ORG/NAME"),
+    (_with("hf://o/a/checkpoint-500"), "give a folder as PEFT writes it by hf://ORG/NAME, s3://"),
     (_with("hf://o/a/../b"), "without .. or any of ,=@ in the path"),
     (_with("pvc://claim/a,b=/etc"), "without .. or any of ,=@ in the path"),
     (_with("pvc://claim/a@2"), "without .. or any of ,=@ in the path"),

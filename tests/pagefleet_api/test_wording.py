@@ -2,12 +2,18 @@
 
 import pytest
 
-from pagefleet_api.wording import brief, counted, percent, place, shown, without_middle
+from pagefleet_api.wording import brief, counted, percent, place, shown, some, without_middle
 
 
 @pytest.mark.parametrize(("number", "words"), [(0, "0 pods"), (1, "1 pod"), (2, "2 pods")])
 def test_one_thing_is_no_several(number: int, words: str) -> None:
     assert counted(number, "pod") == words
+
+
+def test_the_first_of_many_are_told_and_the_others_counted() -> None:
+    assert some(["a"]) == "a"
+    assert some(["a", "b", "c"], "; ") == "a; b; c"
+    assert some(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
 
 
 @pytest.mark.parametrize(("share", "decimals", "words"), [(0.75, 0, "75 %"), (3.3, 0, "330 %"), (0.0123, 1, "1.2 %")])

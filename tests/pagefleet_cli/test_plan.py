@@ -258,7 +258,7 @@ def test_adapters_are_counted_by_the_rank_that_they_are_said_or_found_to_have(
     (lora / "adapter_config.json").write_text('{"r": "many"}')
     said = pagefleet("plan", file, "--gpu", "H200")
     assert said.code == 2
-    assert "adapter_config.json: r is many; a whole number from 1 to 512 is needed" in said.err
+    assert "adapter_config.json: r is 'many'; a whole number from 1 to 512 is needed" in said.err
 
 
 def test_an_adapters_rank_is_fetched_with_its_models_files(
@@ -292,5 +292,10 @@ def test_a_draft_is_counted_from_where_it_lies_or_where_one_says(
     assert entry["perGpu"]["draftBytes"] == 16_060_522_496
     code, _, words = planned("hf://org/small")
     assert (code, "spec.model.draft.uri is hf://org/small" in words, "give --draft PATH" in words) == (3, True, True)
+    code, _, words = planned("hf://org/small", "--draft", tmp_path / "gone")
+    assert (code, words.startswith(f"{tmp_path / 'gone'}: ")) == (2, True), words
+    file.write_text(adapted(model))
+    refused = pagefleet("plan", file, "--draft", small)
+    assert (refused.code, refused.err) == (2, f"--draft is of one model.draft, and {file} has none; leave it out\n")
     with serving(Served({"config.json": (model / "config.json").read_bytes()})) as served:
         assert told in planned(f"{served.address}/", "--fetch")[1]

@@ -34,7 +34,7 @@ class AdapterFacts:
         rank = config.get("r")
         if not isinstance(rank, int) or isinstance(rank, bool) or not 1 <= rank <= VLLM_RANKS[-1]:
             most = f"a whole number from 1 to {VLLM_RANKS[-1]} is needed"
-            raise ConfigUnusable(f"{CONFIG_FILE}: r is {str(rank)[:40]}; {most}")
+            raise ConfigUnusable(f"{CONFIG_FILE}: r is {repr(rank)[:40]}; {most}")
         return cls(rank)
 
 

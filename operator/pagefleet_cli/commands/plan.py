@@ -49,6 +49,8 @@ def plan(
     services = documents.read_services(file)
     if config is not None:
         facts.check_one_model(services, file)
+    if draft is not None:
+        facts.check_one_draft(services, file)
     plans = []
     for service in services:
         found, ranks = facts.of_service(service, config, index, fetch=fetch), facts.ranks_of(service, fetch=fetch)

@@ -23,6 +23,13 @@ def check_one_model(services: Iterable[InferenceService], file: str) -> None:
         raise InputWrong(f"--config is one model's, and {file} has {', '.join(uris)}; plan each in a file of its own")
 
 
+def check_one_draft(services: Iterable[InferenceService], file: str) -> None:
+    """Raise InputWrong for services with different drafts, or with none: one --draft cannot be about all."""
+    uris = sorted({service.spec.model.draft.uri for service in services if service.spec.model.draft is not None})
+    if len(uris) != 1:
+        raise InputWrong(f"--draft is of one model.draft, and {file} has {', '.join(uris) or 'none'}; leave it out")
+
+
 def of_service(
     service: InferenceService, config: Path | None, index: Path | None, *, fetch: bool = False
 ) -> ModelFacts:
@@ -57,12 +64,12 @@ def draft_of(service: InferenceService, config: Path | None, *, fetch: bool = Fa
     draft = service.spec.model.draft
     if draft is None:
         return None
-    folder = Path(draft.uri.removeprefix(_LOCAL)) if config is None else config
-    if folder.is_file():
-        return _read(folder, None, None)
-    if (config is not None or draft.uri.startswith(_LOCAL)) and (folder / CONFIG_FILE).is_file():
+    if config is not None:
+        return _read(config / CONFIG_FILE, config, None) if config.is_dir() else _read(config, None, None)
+    folder = Path(draft.uri.removeprefix(_LOCAL))
+    if draft.uri.startswith(_LOCAL) and (folder / CONFIG_FILE).is_file():
         return _read(folder / CONFIG_FILE, folder, None)
-    if fetch and config is None and draft.downloaded:
+    if fetch and draft.downloaded:
         with online.fetched(draft.uri, draft.revision) as fetched:
             return _read(fetched / CONFIG_FILE, fetched, None)
     raise FactsMissing(

@@ -9,6 +9,7 @@ from typing import Any
 from pagefleet_api import labels
 from pagefleet_api.download import DownloadProgress
 from pagefleet_api.reasons import Reason
+from pagefleet_api.wording import some
 from pagefleet_operator.facts.observed import Body, Pod
 from pagefleet_operator.facts.problems import condition_of
 
@@ -44,13 +45,15 @@ class Prefetch:
 
 
 def together(found: Mapping[str, Prefetch]) -> Prefetch:
-    """How far several are that pods need, by what each is called: as far as the last of them, in its words."""
+    """How far several are that pods need, by what each is called: as far as the last of them, in its words; where many
+    are as far, in those of the first.
+    """
     if len(found) == 1:
         return next(iter(found.values()))
     stages = {prefetch.stage for prefetch in found.values()}
     stage = next(stage for stage in (Stage.FAILING, Stage.FETCHING, Stage.CACHED) if stage in stages)
-    told = (f"{name}: {prefetch.message}" for name, prefetch in found.items() if prefetch.stage is stage)
-    return Prefetch(stage, "; ".join(told))
+    told = [f"{name}: {prefetch.message}" for name, prefetch in found.items() if prefetch.stage is stage]
+    return Prefetch(stage, some(told, "; "))
 
 
 def plan_prefetch(

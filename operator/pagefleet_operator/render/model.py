@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from pagefleet_api.model_source import CacheMode, ModelSource
 from pagefleet_api.service import Spec
+from pagefleet_api.wording import some
 from pagefleet_operator.facts.mounts import FILE, MODELS
 from pagefleet_operator.render.fetcher import fetch_container
 from pagefleet_operator.render.image_copy import copy_containers, copy_volumes
@@ -75,16 +76,16 @@ def model_place(spec: Spec, fetch_image: str, *, mounts_image: bool = False) -> 
 def warnings(model: ModelSource) -> tuple[str, ...]:
     """What a user should know of the model, the adapters and the draft that they asked for."""
     names = ("model", *(f"model.adapters[{adapter.name}]" for adapter in model.adapters), "model.draft")
-    return tuple(
-        f"spec.{name}.revision is absent, so the weights are those of the hub's default branch {_when(source)}; "
-        "give a commit"
+    loose = [
+        f"spec.{name}.revision"
         for name, source in zip(names, model.sources, strict=False)
         if source.location.scheme == "hf" and source.revision is None
-    )
-
-
-def _when(source: ModelSource) -> str:
-    return "whenever a pod starts" if source.cache.mode is CacheMode.NONE else "at the first download"
+    ]
+    if not loose:
+        return ()
+    absent = f"{some(loose)} {'is' if len(loose) == 1 else 'are'} absent"
+    when = "whenever a pod starts" if model.cache.mode is CacheMode.NONE else "at the first download"
+    return (f"{absent}, so the weights are those of the hub's default branch {when}; give a commit",)
 
 
 def has_image_volume(workload: Mapping[str, Any]) -> bool:

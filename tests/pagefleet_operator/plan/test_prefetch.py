@@ -7,7 +7,7 @@ import pytest
 from pagefleet_api.download import DownloadProgress
 from pagefleet_api.reasons import Reason
 from pagefleet_operator.facts.observed import Pod, PodProblem
-from pagefleet_operator.plan.prefetch import Own, Prefetch, Stage, how_far, plan_prefetch, superfluous
+from pagefleet_operator.plan.prefetch import Own, Prefetch, Stage, how_far, plan_prefetch, superfluous, together
 
 
 def job(name: str = "fetch-m", *, owners: tuple[str, ...] = ("a",), digest: str = "d", **more: Any) -> dict[str, Any]:
@@ -122,3 +122,9 @@ def test_a_download_that_another_operators_service_began_is_shared_as_it_is() ->
     found = planned(job(digest="of another operator", owners=("c",)))
     assert (found.stage, found.remove) == (Stage.FETCHING, ())
     assert found.own is not None
+
+
+def test_of_many_that_are_missing_some_are_told_of_and_the_others_counted() -> None:
+    found = {f"adapter a{number}": Prefetch(Stage.FETCHING, f"Job {number}") for number in range(5)}
+    found["the model"] = Prefetch(Stage.CACHED, "Job m")
+    assert together(found).message == "adapter a0: Job 0; adapter a1: Job 1; adapter a2: Job 2 and 2 more"

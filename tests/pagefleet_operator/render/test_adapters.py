@@ -142,3 +142,7 @@ def test_without_adapters_an_engine_is_told_of_none(runtime: Runtime) -> None:
 def test_an_adapter_without_a_commit_is_warned_of_by_name() -> None:
     given = warnings(service({**SQL, "revision": None}, SQL | {"name": "b"}, **BASE))
     assert [text.partition(" is absent")[0] for text in given] == ["spec.model.adapters[sql].revision"]
+    many = [{"name": f"a{number}", "uri": f"hf://org/a{number}"} for number in range(5)]
+    (told,) = warnings(service(*many, **{**BASE, "revision": None}))
+    begins = "spec.model.revision, spec.model.adapters[a0].revision, spec.model.adapters[a1].revision and 3 more are"
+    assert told.startswith(f"{begins} absent")
