@@ -133,10 +133,11 @@ test-stores: setup ## Models of gs:// and az:// from real servers (npm and Go; m
 	@$(RUN) pytest tests/pagefleet_fetch/stores/store_tests.py
 
 .PHONY: test-pipeline
-test-pipeline: setup ## Groups of pods under the real controller of LWS (minutes, and to compile once; no part of test)
+test-pipeline: setup ## Groups of pods under the real controller of LWS, a real vLLM's too (minutes, and to compile once; no part of test)
 	@$(RUN) e2e.cluster prepare
 	@$(RUN) pytest tests/pagefleet_operator/apiserver/groups_story.py
 	@$(RUN) pytest e2e/runtimes/groups_story.py
+	@$(RUN) pytest e2e/runtimes/vllm_groups_story.py
 
 .PHONY: test-keda
 test-keda: setup ## KEDA's own operator scales a service by our external scaler (minutes to compile once; no part of test)

@@ -17,6 +17,7 @@ from e2e.cluster import images, layers, oci
 from e2e.exchange import Target
 from e2e.kubectl import Json, Kubectl
 from e2e.load import Load, LoadPlan
+from e2e.runtimes.engine_pods import workers
 from e2e.service import Pod, Service, get_text, is_ready, wait_for
 from e2e.sites import BoxSite
 from pagefleet_api import labels
@@ -90,12 +91,6 @@ def service(place: BoxSite, kubectl: Kubectl, tmp_path_factory: pytest.TempPathF
         yield found
         kubectl.run("delete", "infs", NAME)
         wait_for("its pods are gone", lambda: not workers(found) and not found.pods(), 180)
-
-
-def workers(service: Service) -> list[Pod]:
-    """The pods beside the leaders, by name."""
-    found = service.kubectl.items("pods", f"{labels.GROUP_OF}={labels.child_name(NAME)}")
-    return sorted((Pod.parse(each) for each in found), key=lambda pod: pod.name)
 
 
 def told_name(pod: Pod) -> str:

@@ -28,8 +28,11 @@ _UNUSED = (
     "torch/include", "torch/bin/protoc", "torch/bin/protoc-3.13.0.0", "torch/test", "torch/share",
     "vllm/benchmarks/datasets", "vllm/kernels/helion/configs",
 )  # fmt: skip
-_PACKAGES = ("libnuma1", "dash", "util-linux", "libsmartcols1")
-"""It asks `lscpu` for its cores, through a shell."""
+_PACKAGES = (
+    *("libnuma1", "dash", "util-linux", "libsmartcols1"),
+    *("bash", "coreutils", "libtinfo6", "libacl1", "libattr1", "libgmp10", "libselinux1", "libpcre2-8-0"),
+)
+"""It asks `lscpu` for its cores, through a shell; a worker waits for its leader by bash."""
 _KERNELS, _OTHER_KERNELS = "_C_AVX2.abi3.so", ("_C.abi3.so", "_C_AVX512.abi3.so")
 _LAUNCHER = """#!/usr/bin/python3
 from vllm.entrypoints.cli.main import main

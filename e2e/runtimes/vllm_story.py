@@ -16,12 +16,10 @@ from e2e.exchange import Target
 from e2e.kubectl import Json, Kubectl
 from e2e.load import Load, LoadPlan
 from e2e.runtimes import vllm_arguments, vllm_image
-from e2e.service import Pod, Service, get_text, is_ready, wait_for
+from e2e.runtimes.engine_pods import held_by_vllm
+from e2e.service import Pod, Service, is_ready, wait_for
 from e2e.sites import BoxSite
 from pagefleet_api import labels
-from pagefleet_api.runtimes import TRAITS, Runtime
-from pagefleet_operator.engines.exposition import parse
-from pagefleet_operator.engines.translation import load as load_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 
@@ -58,13 +56,6 @@ class Left(NamedTuple):
     """Answers with tokens to come, on the pod that left, when it began to."""
     seconds: float
     """From then until it was gone."""
-
-
-def held_by(pod: Pod) -> int:
-    """Requests that a pod tells in its own metrics."""
-    names = TRAITS[Runtime.VLLM].names
-    text = get_text(f"http://{pod.address}:{labels.ENGINE_PORT}/metrics")
-    return load_of(parse(text, names.load_prefixes()), names).in_flight or 0
 
 
 def streams(service: Service, pods: list[Pod] | None = None) -> LoadPlan:
@@ -145,7 +136,7 @@ def _when_all_are_open(load: Load, pods: list[Pod]) -> dict[str, int]:
     held: dict[str, int] = {}
 
     def all_open() -> bool:
-        held.update({pod.name: held_by(pod) for pod in pods})
+        held.update({pod.name: held_by_vllm(pod) for pod in pods})
         return sum(held.values()) == STREAMS
 
     wait_for("every stream is open", all_open, 60, every_s=0.2)

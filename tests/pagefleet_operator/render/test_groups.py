@@ -72,6 +72,17 @@ def test_each_engine_is_told_its_place_in_the_group() -> None:
     assert (leader.get("command"), leader.get("args")) == (worker.get("command"), worker.get("args"))
 
 
+def test_vllm_gives_a_step_that_a_lost_worker_does_not_finish_up_unless_the_user_says_otherwise() -> None:
+    def limits(**spec: Any) -> list[str]:
+        found = [template["spec"]["containers"][0]["env"] for template in templates(Runtime.VLLM, **spec)]
+        return [one["value"] for env in found for one in env if one["name"] == name]
+
+    name = "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"
+    assert limits() == ["120", "120"]
+    env = [{"name": name, "value": "900"}]
+    assert limits(podTemplate={"spec": {"containers": [{"name": labels.CONTAINER, "env": env}]}}) == ["900", "900"]
+
+
 def test_another_worker_is_another_template_and_a_number_is_none() -> None:
     def digest(**spec: Any) -> str:
         made = group_set(Runtime.VLLM, **spec)

@@ -34,12 +34,19 @@ _METHODS = {"draft": "draft_model"}
 _ON_CPU = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 """A pod has no cores of its own: threads that are bound to some would share them with another pod's."""
 
+_STEP_LIMIT_S = 120
+_IN_GROUP = {"VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": str(_STEP_LIMIT_S)}
+"""A leader learns of a worker's end by nothing but a step that takes too long, 300 s by its own: until then its streams
+hang, /health stays 200, and after a SIGTERM it waits for them. Source: `execute_model` in
+vllm/v1/executor/multiproc_executor.py (v0.18 to v0.32)."""
+
 
 def parts(service: InferenceService, model: ModelPlace) -> EngineParts:
     """What vLLM brings into the pod."""
     on_cpu = service.spec.engine.device is Device.CPU
     args = [literal(model.path or model.uri), *_flags(service, model), *_adapters(service, model)]
-    environment = {"VLLM_NO_USAGE_STATS": "1", **(_ON_CPU if on_cpu else {})}
+    surroundings = {**(_ON_CPU if on_cpu else {}), **(_IN_GROUP if service.spec.in_groups else {})}
+    environment = {"VLLM_NO_USAGE_STATS": "1", **surroundings}
     leader = foreign_parts(service, Runtime.VLLM, args, command=["vllm", "serve"], environment=environment)
     return replace(leader, worker_args=[*leader.args, "--headless"])
 
