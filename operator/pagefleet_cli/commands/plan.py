@@ -54,7 +54,6 @@ def plan(
     plans = []
     for service in services:
         found, ranks = facts.of_service(service, config, index, fetch=fetch), facts.ranks_of(service, fetch=fetch)
-        of_draft = facts.draft_of(service, draft, fetch=fetch)
-        plans.append(estimates.of_service(service, found, ranks, gpus, of_draft))
+        plans.append(estimates.of_service(service, found, ranks, gpus, facts.draft_of(service, draft, fetch=fetch)))
     typer.echo(report.as_json(plans) if output is Output.JSON else report.as_table(plans))
     raise typer.Exit(0 if all(each.fits_somewhere for each in plans) else 1)
