@@ -202,14 +202,14 @@ class NodeCache:
         return known.busy or (not known.empty and time.monotonic() - known.at_s >= _CALM_LOOK_S)
 
     def _wanting(self) -> list[InferenceService]:
-        wanting = (service for service in self._demand.services() if self._refusal(service) is None)
-        return [part for service in wanting for part in parts_on_nodes(service)]
+        return [service for service in self._demand.services() if self._refusal(service) is None]
 
     def _wanted(self) -> dict[str, list[InferenceService]]:
         """The services that want each model, by the model's name."""
         by_name: dict[str, list[InferenceService]] = {}
         for service in sorted(self._wanting(), key=lambda user: (user.namespace, user.name)):
-            by_name.setdefault(render.node_model_name(service), []).append(service)
+            for part in parts_on_nodes(service):
+                by_name.setdefault(render.node_model_name(part), []).append(part)
         return by_name
 
     async def _look(self, store: render.NodeStore) -> NodesSeen:

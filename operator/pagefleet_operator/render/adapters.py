@@ -77,7 +77,7 @@ def _mounted(name: str, place: ModelPlace, volume: Part, mount_path: str, folder
     mount = {"name": volume_name, "mountPath": mount_path, "readOnly": True}
     return replace(
         place,
-        volumes=place.volumes if known else (*place.volumes, {"name": volume_name, **volume}),
+        volumes=_with_volume({"name": volume_name, **volume}, place.volumes),
         mounts=place.mounts if mount in place.mounts else (*place.mounts, mount),
         adapters=(*place.adapters, AdapterPath(name, f"{mount_path}/{folder}".rstrip("/"))),
     )
@@ -87,5 +87,23 @@ _VOLUME_PREFIX = "adapters-"
 
 
 def _volume_name(volume: Part, place: ModelPlace) -> str | None:
-    """Of the volume with this source that there is already; None without one."""
-    return next((str(each["name"]) for each in place.volumes if each == {"name": each["name"], **volume}), None)
+    """Of the volume that serves for this source; None without one."""
+    return next((str(each["name"]) for each in place.volumes if _is_same(each, {"name": each["name"], **volume})), None)
+
+
+def _is_same(one: Part, other: Part) -> bool:
+    """Whether one volume serves for both: a claim is one in a pod, though a container writes to it and another reads.
+
+    A kubelet never starts a pod that has a claim twice (kubernetes/kubernetes#82526, #132921).
+    """
+    claims = [(each.get("persistentVolumeClaim") or {}).get("claimName") for each in (one, other)]
+    return claims[0] == claims[1] if any(claims) else one == other
+
+
+def _with_volume(volume: Part, volumes: tuple[Part, ...]) -> tuple[Part, ...]:
+    """With it beside them or in the place of the one of its name, if it is there for reading alone."""
+    names = [each["name"] for each in volumes]
+    if volume["name"] not in names:
+        return (*volumes, volume)
+    reads = "readOnly" in volume.get("persistentVolumeClaim", {})
+    return tuple(volume if each["name"] == volume["name"] and not reads else each for each in volumes)

@@ -86,6 +86,17 @@ def test_a_claim_is_mounted_once_and_read_only_whatever_is_on_it() -> None:
     assert all(mount.get("readOnly") for mount in made["containers"][0]["volumeMounts"][2:])
 
 
+@pytest.mark.parametrize("base", [BASE, {"uri": "pvc://models/base"}])
+def test_a_claim_that_the_pod_writes_to_is_one_volume_with_what_is_read_of_it(base: dict[str, Any]) -> None:
+    cache = {"mode": "PVC", "pvc": "models", "prefetch": False}
+    left = {"name": "left", "uri": "pvc://models/left"}
+    for adapters in ((SQL, left), (left, SQL)):
+        made = pod(*adapters, **base, cache=cache)
+        assert sources(made) == {"models": {"claimName": "models"}}, "never twice, or no pod starts"
+        assert all(mount["readOnly"] for mount in made["containers"][0]["volumeMounts"] if mount["name"] == "models")
+        assert {mounts(container)["/adapters/cached"] for container in made["initContainers"][-1:]} == {"models"}
+
+
 def test_adapters_on_nodes_are_volumes_of_their_own() -> None:
     made = pod(SQL, **BASE, cache={"mode": "Node"})
     paths = told(made)
