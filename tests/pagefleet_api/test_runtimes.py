@@ -128,7 +128,7 @@ def test_a_model_in_a_python_package_is_for_our_engine_alone() -> None:
         parsed(engine(Runtime.VLLM), "pkg://m")
 
 
-NAMED = {"model": {"uri": "file:///m", "servedName": "llama:8b"}, "engine": engine(Runtime.SGLANG)}
+NAMED: dict[str, Any] = {"model": {"uri": "file:///m", "servedName": "llama:8b"}, "engine": engine(Runtime.SGLANG)}
 MISREAD = "model.servedName llama:8b must not have a colon with engine.runtime sglang, where one stands between"
 
 
