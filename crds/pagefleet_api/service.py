@@ -4,13 +4,23 @@ Only fields that work are here. Defaults that the operator fills in are pydantic
 server must write (`spec.replicas`, since `/scale` needs a value there) is marked `SERVER_DEFAULT`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from pagefleet_api import adapters, disk_cache, gpus, labels, quantity, resource_limits, runtime_rules, speculative
+from pagefleet_api import (
+    adapters,
+    disk_cache,
+    extent,
+    gpus,
+    labels,
+    quantity,
+    resource_limits,
+    runtime_rules,
+    speculative,
+)
 from pagefleet_api.engine import Engine as Engine
 from pagefleet_api.gpus import Gpu
 from pagefleet_api.model_source import CacheMode, ModelSource
@@ -204,15 +214,15 @@ class InferenceService(Model):
         Raises InvalidService, with one line a field, when the spec cannot be used.
         """
         meta, given = body["metadata"], body.get("spec") or {}
-        for fault in _oversize(given):
+        for fault in extent.faults(given):
             raise InvalidService(brief(fault, _LINE_CHARACTERS))
         try:
             spec = Spec.model_validate(given)
         except ValidationError as error:
             raise InvalidService(describe(error, "spec")) from error
         taken = adapters.served_refusal(spec.model.adapters, spec.model.served_name or meta["name"])
-        if taken is not None:
-            raise InvalidService(taken)
+        for refusal in filter(None, (taken, extent.kept_fault(given))):
+            raise InvalidService(refusal)
         return cls(
             namespace=meta["namespace"],
             name=meta["name"],
@@ -251,33 +261,8 @@ def _scaled_by(meta: Mapping[str, Any]) -> str | None:
     return newest.get("manager")
 
 
-_MOST_ITEMS = 100
-"""Of any list or map outside podTemplate: more than each of them takes, so that what is wrong can be told briefly."""
-_MOST_PARTS, _LEVELS = 20_000, 32
-"""Fields and items in all, and how deep they are nested."""
 _LINES, _LINE_CHARACTERS = 20, 1000
 """Of words about faults: a condition takes 32,768 characters, and what a user gave may be in each line."""
-
-
-def _oversize(spec: Any) -> Iterator[str]:
-    """What would take long to look at: the API server's schema has its own bounds, a file on a disk has none."""
-    layer: list[tuple[tuple[str | int, ...], Any]] = [((), spec)] if isinstance(spec, Mapping | list) else []
-    left = _MOST_PARTS
-    for _ in range(_LEVELS):
-        inner: list[tuple[tuple[str | int, ...], Any]] = []
-        for path, value in layer:
-            if len(value) > _MOST_ITEMS:
-                more = f"and {_MOST_ITEMS} are more than it can take; leave the others out"
-                yield f"{place(path, 'spec')} has {len(value)} items, {more}"
-            left -= len(value)
-            if left < 0:
-                yield f"spec has more than {_MOST_PARTS} fields and items beside podTemplate; leave some out"
-                return
-            parts = value.items() if isinstance(value, Mapping) else enumerate(value)
-            inner += [((*path, name), part) for name, part in parts if isinstance(part, Mapping | list)]
-        layer = [(path, value) for path, value in inner if path != ("podTemplate",)]
-    for path, _ in layer[:1]:
-        yield f"{place(path, 'spec')} is nested more than {_LEVELS} levels deep, which no field is; leave it out"
 
 
 def describe(error: ValidationError, root: str) -> str:

@@ -75,11 +75,26 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "nesting beside it": ({"autoscaling": _nested(5_000, {})}, "is nested more than 32 levels deep, which no field is"),
     "one part again and again": (_pod(x=_again(30)), "has more than 20000 fields and items in all"),
     "the same beside it": ({"autoscaling": _again(30)}, "spec has more than 20000 fields and items beside podTemplate"),
+    "more than a workload can keep": (
+        {
+            "model": {
+                "uri": "file:///m",
+                "adapters": [{"name": f"a{number}", "uri": f"pvc://c/{chr(0x1F600) * 2_000}"} for number in range(32)],
+            }
+        },
+        "bytes as JSON together, and 245760 are the most; shorten URIs and extraArgs, or move data of podTemplate",
+    ),
     "a long value": ({"replicas": "a" * _BYTES}, "spec.replicas: Input should be a valid integer"),
     "a long quantity": ({"resources": {"limits": {"cpu": "a" * _BYTES}}}, "spec.resources.limits.cpu: 'aaa"),
     "a long name of a resource": ({"resources": {"limits": {"a" * _BYTES: "-"}}}, "spec.resources.limits.aaa"),
 }
 TAKEN: dict[str, dict[str, Any]] = {
+    "long paths of many adapters": {
+        "model": {
+            "uri": "file:///m",
+            "adapters": [{"name": f"a{number}", "uri": f"pvc://c/{'a' * 2_000}"} for number in range(32)],
+        }
+    },
     "one wide map": _pod(x=_wide(_VALID_BYTES)),
     "lists without items": _pod(x=[[]] * 19_000),
     "maps without fields": _pod(x=[{}] * 19_000),

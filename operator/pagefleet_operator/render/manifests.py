@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pagefleet_api import labels
-from pagefleet_api.service import InferenceService
+from pagefleet_api.extent import KEPT
+from pagefleet_api.service import InferenceService, Spec
 from pagefleet_operator.facts.trials import Trial
 from pagefleet_operator.kinds import GROUP_SET
 from pagefleet_operator.ownership import Owner
@@ -29,7 +30,7 @@ MODEL_IMAGE = "pagefleet.io/model-image"
 PODS_SPEC = "pagefleet.io/pods-spec"
 """Annotation on the Deployment: what the user said about the pods when they were rolled out last, as JSON."""
 _MOUNTED, _COPIED = "mounted", "copied"
-PODS = {"model", "engine", "resources", "drain", "pod_template"}
+PODS = {name for name, field in Spec.model_fields.items() if field.alias in KEPT}
 _DIGEST_LENGTH = 16
 _BUDGET_FROM = 2
 """Wanted pods from which on there is a budget: one that keeps the only pod would hold its node for ever."""
