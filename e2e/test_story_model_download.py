@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from safetensors.numpy import load_file
 
-from e2e import manifests
+from e2e import adapters, manifests
 from e2e.demo_steps import chat
 from e2e.kubectl import Json, Kubectl
 from e2e.service import KIND, Service, condition, get_json, is_ready, wait_for
 from e2e.sites import BoxSite
 from pagefleet_api import labels
-from tests.pagefleet_engine.adapter_folders import write_adapter
 from tests.pagefleet_engine.tiny_model import write_tiny_model
 from tests.pagefleet_fetch.servers import COMMIT, Fault, Served, hub, serving
 
@@ -32,17 +30,17 @@ SHARED = ("one", "two")
 
 
 class Story(NamedTuple):
-    """The hub, the store of its large files, and a gate that the store's first answer waits for."""
+    """The hub, the store of its large files, a gate that the store's first answer waits for, an adapter's server."""
 
     kubectl: Kubectl
     front: Served
     store: Served
     gate: threading.Event
-    adapters: Served
+    web: Served
 
-    def adapt(self, name: str, **adapters: str) -> None:
+    def adapt(self, name: str, **uris: str) -> None:
         """Give a service these adapters, by their names."""
-        given = [{"name": adapter, "uri": uri} for adapter, uri in adapters.items()]
+        given = [{"name": adapter, "uri": uri} for adapter, uri in uris.items()]
         patch = json.dumps({"spec": {"model": {"adapters": given}}})
         self.kubectl.run("patch", KIND, name, "--type=merge", "-p", patch)
 
@@ -74,7 +72,7 @@ def story(place: BoxSite, kubectl: Kubectl, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp("claim")
     folder.chmod(0o777)
     gate = threading.Event()
-    adapter = _adapter(tmp_path_factory.mktemp("sql"), model)
+    adapter = adapters.published(tmp_path_factory.mktemp("sql"), model)
     host = place.box.layout.host_address
     with hub(files, TOKEN, host) as (front, store), serving(Served(adapter), host=host) as web:
         story = Story(kubectl, front, store, gate, web)
@@ -87,13 +85,6 @@ def story(place: BoxSite, kubectl: Kubectl, tmp_path_factory: pytest.TempPathFac
         gate.set()
         kubectl.run("delete", KIND, "--all", "--wait=false")
         kubectl.run("delete", "pv", kubectl.namespace, "--wait=false")
-
-
-def _adapter(folder: Path, model: Path) -> dict[str, bytes]:
-    """Files of a server that has an adapter of the model under `sql`."""
-    shapes = {name: tensor.shape for name, tensor in load_file(model / WEIGHTS).items()}
-    write_adapter(folder, shapes, ("q_proj", "v_proj", "down_proj"), gain=4.0)
-    return {f"sql/{path.name}": path.read_bytes() for path in folder.iterdir()}
 
 
 def _storage(name: str, folder: Path) -> list[Json]:
@@ -218,7 +209,7 @@ def test_without_a_prefetch_a_pod_sees_to_its_claim_and_no_job_is_made(story: St
 def test_an_adapter_that_does_not_exist_is_named_and_pods_stay_as_they_are(story: Story) -> None:
     service = story.service("two")
     before = service.pods()[0].name
-    story.adapt("two", sql=f"{story.adapters.address}/sql/", nobody=f"{story.adapters.address}/nobody/")
+    story.adapt("two", sql=f"{story.web.address}/sql/", nobody=f"{story.web.address}/nobody/")
     with service.watch() as watch:
         told = watch.until(lambda body: _says(body, "ModelCached")[1] == "ModelFetchFailed", 60).body
     words = _says(told, "ModelCached")[2]
@@ -234,7 +225,7 @@ def test_adapters_answer_by_their_names_in_pods_that_follow(story: Story) -> Non
     names = ("two", "three")
     before = {pod.name for name in names for pod in story.service(name).pods()}
     for name in names:
-        story.adapt(name, sql=f"{story.adapters.address}/sql/")
+        story.adapt(name, sql=f"{story.web.address}/sql/")
     for name in names:
         service = story.service(name)
         wait_for("a new pod serves alone", partial(_renewed, service, before), 90)

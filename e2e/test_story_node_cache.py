@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from e2e import manifests
+from e2e import adapters, manifests
 from e2e.demo_steps import chat
 from e2e.devices import NODES
 from e2e.diagnosis import SYSTEM_NAMESPACE
@@ -66,6 +66,7 @@ def story(place: BoxSite, kubectl: Kubectl, tmp_path_factory: pytest.TempPathFac
     """A web server on the host whose weights have a wrong byte, and two services with that model."""
     model = write_tiny_model(tmp_path_factory.mktemp("published"))
     files = {f"{name}/{path.name}": path.read_bytes() for path in model.iterdir() for name in ("tiny", "other")}
+    files |= adapters.published(tmp_path_factory.mktemp("sql"), model)
     broken = {f"tiny/{WEIGHTS}": [Fault(flip_first_byte=True)] * 1000}
     with serving(Served(files, faults=broken), host=place.box.layout.host_address) as web:
         story = Story(place, kubectl, web)
@@ -75,8 +76,8 @@ def story(place: BoxSite, kubectl: Kubectl, tmp_path_factory: pytest.TempPathFac
         kubectl.run("delete", KIND, "--all", "--wait=false")
 
 
-def _service(name: str, uri: str) -> Json:
-    model = {"uri": uri, "cache": {"mode": "Node"}}
+def _service(name: str, uri: str, **more: object) -> Json:
+    model = {"uri": uri, "cache": {"mode": "Node"}, **more}
     engine = {"maxModelLen": 256, "kvCache": {"size": "16Mi"}}
     return manifests.service(name, model=model, engine=engine, drain={"timeoutSeconds": 5})
 
@@ -154,9 +155,20 @@ def test_what_nobody_wants_stays_on_disk_until_another_model_needs_the_room(stor
     before = story.on_disks()
     assert [len(found) for found in before] == [1, 1], before
     story.on_disks(begin=("touch", "-d", "'1 hour ago'"))  # for ten minutes after its use it counts as in use
-    story.kubectl.apply(manifests.text(_service("three", f"{story.web.address}/other/")))
-    wait_for("every node has it", lambda: story.marks() == [labels.NODE_MODEL_READY] * 2, 60)
+    given = [{"name": adapters.NAME, "uri": f"{story.web.address}/{adapters.NAME}/"}]
+    story.kubectl.apply(manifests.text(_service("three", f"{story.web.address}/other/", adapters=given)))
+    wait_for("every node has it and its adapter", lambda: story.marks() == [labels.NODE_MODEL_READY] * 4, 60)
     after = story.on_disks()
-    assert [len(found) for found in after] == [1, 1] and after != before, (before, after)
+    kept = [set(old) & set(new) for old, new in zip(before, after, strict=True)]
+    assert [len(found) for found in after] == [2, 2] and kept == [set(), set()], (before, after)
+
+
+def test_an_adapter_is_on_the_nodes_beside_its_model(story: Story) -> None:
+    three = story.service("three")
+    ready = three.wait_until_ready(1, 120)
+    assert _says(ready, "ModelCached")[:2] == ("True", "Cached")
+    assert len(story.daemon_sets()) == 2
+    plain, adapted = ("".join(chat(three.cluster_url(), name, "Hello!")) for name in ("three", adapters.NAME))
+    assert plain != adapted
     story.kubectl.run("delete", KIND, "three", "--wait=false")
     wait_for("nothing is left", lambda: story.left() == [], 60)

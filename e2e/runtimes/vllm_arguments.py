@@ -1,7 +1,7 @@
 """What vLLM itself says of the arguments that fields become: its own parser and configuration, in its own image."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from e2e.kubectl import Kubectl
@@ -10,12 +10,13 @@ from pagefleet_api import labels
 from pagefleet_api.knobs import Knob, fields
 from pagefleet_api.runtimes import TRAITS, Runtime
 from pagefleet_api.service import InferenceService
-from pagefleet_operator.render.model import ModelPlace
+from pagefleet_operator.render.model import AdapterPath, ModelPlace
 from pagefleet_operator.render.runtimes import engine_parts
 
 NAMES = tuple(knob for knob in Knob if knob in TRAITS[Runtime.VLLM].knobs)
 _NGRAM = {"speculative": {"method": "ngram", "tokens": 6, "lookupMax": 4, "lookupMin": 2}}
 _DRAFT = {"speculative": {"method": "draft", "tokens": 3}}
+_ADAPTERS = (AdapterPath("sql", "/adapters/sql"), AdapterPath("notes", "/adapters/notes"))
 _SMALL = {"device": "cpu", "dtype": "bfloat16", "maxModelLen": 1024, "kvCache": {"size": "64Mi"}}
 
 _ASK = """
@@ -36,13 +37,14 @@ print(json.dumps(found))
 """
 
 
-def argv(given: Mapping[str, Any], draft: str | None = None) -> list[str]:
-    """How vLLM is started with these fields of `spec.engine`, and with a model in its image that guesses."""
+def argv(given: Mapping[str, Any], draft: str | None = None, adapters: Sequence[AdapterPath] = ()) -> list[str]:
+    """How vLLM is started with fields of `spec.engine`, and with a model in its image that guesses, or adapters."""
     engine = {"runtime": "vllm", "image": "i", "extraArgs": ["--enforce-eager"], **given}
     beside = {} if draft is None else {"draft": {"uri": f"file://{draft}"}}
-    body = {"model": {"uri": f"file://{vllm_image.MODEL}", **beside}, "engine": engine}
+    named = [{"name": each.name, "uri": f"file://{each.path}", "rank": 64} for each in adapters]
+    body = {"model": {"uri": f"file://{vllm_image.MODEL}", **beside, "adapters": named}, "engine": engine}
     service = InferenceService.parse({"metadata": {"namespace": "n", "name": "s", "uid": "u"}, "spec": body})
-    place = ModelPlace(uri=service.spec.model.uri, path=vllm_image.MODEL, draft=draft)
+    place = ModelPlace(uri=service.spec.model.uri, path=vllm_image.MODEL, draft=draft, adapters=tuple(adapters))
     return list(engine_parts(service, place).args)
 
 
@@ -53,7 +55,8 @@ def guesses_as_vllm_reads_them(kubectl: Kubectl, pod: str) -> list[list[Any]]:
         KubectlError: it refuses one, in its own words.
     """
     configured = [argv({**_SMALL, **_NGRAM}), argv({**_SMALL, **_DRAFT}, vllm_image.MODEL)]
-    asked = {"parsed": [argv(fields(knob)) for knob in NAMES], "configured": configured}
+    parsed = [*(argv(fields(knob)) for knob in NAMES), argv(_SMALL, adapters=_ADAPTERS)]
+    asked = {"parsed": parsed, "configured": configured}
     command = ("exec", "-i", pod, f"--container={labels.CONTAINER}", "--", "python3", "-c", _ASK)
     answer = kubectl.run(*command, stdin=json.dumps(asked), timeout_s=300)
     found: list[list[Any]] = json.loads(answer.splitlines()[-1])

@@ -137,6 +137,10 @@ def test_what_does_not_touch_the_operators_own_is_kept_as_it_is(template: Any) -
             "spec.containers[0].resources.requests.cpu 2 is above spec.containers[0].resources.limits.cpu 1500m; lower",
         ),
         (_spec(initContainers=[{"name": "place-copier", "$patch": "delete"}]), "place-copier is the operator's own"),
+        (
+            _spec(initContainers=[{"name": "fetch-adapter-7"}]),
+            "spec.initContainers[0].name fetch-adapter-7 is the operator",
+        ),
         (_spec(containers=[{"name": "fetch-model"}]), "spec.containers[0].name fetch-model is the operator's own"),
         (_spec(initContainers=[{"name": "engine"}]), "spec.initContainers[0].name engine is the operator's own"),
         ({"metadata": {"annotations": {"x": "y" * 196_608}}}, "bytes as JSON, and 196608 are the most"),
