@@ -14,8 +14,10 @@ MOUNTED = ("pvc", "oci")
 """Schemes that are mounted into the pod."""
 
 _NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
-SPACE = "\\\\s\\\\v"
-"""In a class of characters: white space of ASCII, in Python and in CEL alike, where \\s alone has no \\v."""
+_CONTROL = "\\\\x00-\\\\x1f\\\\x7f"
+"""In a class of characters: those that no argument of a process can have, or no terminal should be shown."""
+SPACE = f" {_CONTROL}"
+"""With white space of ASCII; \\s means one thing in Python and another one in CEL."""
 _SEGMENT = f"[^/?#{SPACE}]+"
 FORMS = {
     "hf": f"hf://{_NAME}/{_NAME}(/{_SEGMENT})*",
@@ -23,7 +25,7 @@ FORMS = {
     "gs": f"gs://{_NAME}(/{_SEGMENT})*/?",
     "az": f"az://{_NAME}(/{_SEGMENT})*/?",
     "http": f"https?://[A-Za-z0-9.\\\\[\\\\]:-]+/[^#{SPACE}]*",
-    "file": "file:///.+",
+    "file": f"file:///[^{_CONTROL}]+",
     "pkg": "pkg://[A-Za-z0-9._-]+",
     "pvc": f"pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/{_SEGMENT})*/?",
     "oci": f"oci://[A-Za-z0-9][A-Za-z0-9._:/@-]*[A-Za-z0-9](#{_SEGMENT}(/{_SEGMENT})*)?",
@@ -32,8 +34,8 @@ FORMS = {
 
 
 def pattern(cel: str) -> re.Pattern[str]:
-    """A regular expression of a rule, which means here what it means there: its classes are those of ASCII."""
-    return re.compile(cel.replace("\\\\", "\\"), re.ASCII)
+    """A regular expression as a rule has it, in a string literal of CEL."""
+    return re.compile(cel.replace("\\\\", "\\"))
 
 
 CEL_PATTERN = f"^({'|'.join(FORMS.values())})$"

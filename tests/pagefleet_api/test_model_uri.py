@@ -44,6 +44,8 @@ BAD = [
     "pkg://a/b",
     "hf://org/name\n",
     "pvc://claim/a\vb",
+    "file:///a\0b",
+    "hf://org/name/a\x1b[2Jb",
 ]
 
 
