@@ -9,7 +9,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -128,8 +128,9 @@ class Processes:
         self._logs.mkdir(parents=True, exist_ok=True)
         log = os.open(self._logs / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         null = os.open(os.devnull, os.O_RDONLY)
-        actions = [(os.POSIX_SPAWN_DUP2, null if stdin is None else stdin, 0)]
+        actions: list[tuple[int, ...]] = [(os.POSIX_SPAWN_DUP2, null if stdin is None else stdin, 0)]
         actions += [(os.POSIX_SPAWN_DUP2, log, 1), (os.POSIX_SPAWN_DUP2, log, 2)]
+        actions += [(os.POSIX_SPAWN_CLOSE, number) for number in _handed_down()]
         try:
             pid = os.posix_spawnp(argv[0], list(argv), env or os.environ, file_actions=actions, setsid=True)
         except OSError as error:
@@ -175,3 +176,12 @@ class Processes:
             return "\n".join(line[:600] for line in text.splitlines()[-lines:])
         except FileNotFoundError:
             return "(no log)"
+
+
+def _handed_down() -> Iterator[int]:
+    """Descriptors that whoever called this command left open, such as the lock of `flock FILE make demo`: what outlives
+    the command must not hold them."""
+    for number in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
+        with contextlib.suppress(OSError):  # the one that lists them is closed by now
+            if number > 2 and os.get_inheritable(number):
+                yield number

@@ -55,6 +55,17 @@ def test_a_started_process_is_running_until_it_is_killed(processes: Processes) -
     assert processes.names() == []
 
 
+def test_what_outlives_a_command_holds_no_lock_of_its_caller(processes: Processes, tmp_path: Path) -> None:
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    os.set_inheritable(lock, True)
+    try:
+        pid = processes.start("sleeper", SLEEP)
+        held = {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
+    finally:
+        os.close(lock)
+    assert held == {os.devnull, str(tmp_path / "log" / "sleeper.log")}
+
+
 def test_a_living_record_is_never_overwritten(processes: Processes) -> None:
     processes.start("sleeper", SLEEP)
     with pytest.raises(BoxError, match="runs already"):
