@@ -94,7 +94,8 @@ class Adapter(Model):
         None,
         ge=1,
         le=MOST_RANK,
-        description="r of its adapter_config.json, which vLLM sets memory aside for, and for 16 where it is absent.",
+        description="r of its adapter_config.json, which the fit check counts and vLLM sets memory aside for; where it "
+        "is absent vLLM does for 16.",
     )
 
     @property
