@@ -119,11 +119,12 @@ class Fitting:
         for source in spec.model.sources[:: len(spec.model.adapters) + 1]:  # the model, and the draft behind adapters
             if (refusal := self._access.refusal(source)) is not None:
                 return Knowledge(unknown=refusal)
-        key, keys = ServiceKey(service.namespace, service.name), self._keys(service)
-        found = {name: self._about_model(model, key) for name, model in keys.items()}
-        tried = {name: known for name, known in found.items() if known is not None}
-        for name, model in keys.items():
-            if name not in tried:
+        key, keys, tried = ServiceKey(service.namespace, service.name), self._keys(service), dict[str, _Tried]()
+        for adapters_turn in (False, True):  # later, so that nobody's model waits behind all adapters of another one
+            now = {name: model for name, model in keys.items() if model.adapter is adapters_turn}
+            found = {name: self._about_model(model, key) for name, model in now.items()}
+            tried |= {name: known for name, known in found.items() if known is not None}
+            for model in (now[name] for name in found if name not in tried):
                 return Knowledge(unknown=f"{model.file} of {model.uri} is being read", reading=True)
         ranks = {name: each.facts.rank for name, each in tried.items() if isinstance(each.facts, AdapterFacts)}
         models = {name: tried[name] for name in (_MODEL, _DRAFT) if name in tried}
