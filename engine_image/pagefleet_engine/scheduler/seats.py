@@ -72,7 +72,7 @@ class Seats:
 
         One for the growth of each of those seated, more with each preemption; from the third on enough for
         all of them to reach their ends, which later arrivals cannot spoil: so nobody is preempted a fourth
-        time. An empty pool always admits.
+        time, but by those whose rank is better. An empty pool always admits.
         """
         seated = len(self)
         if seated == 0:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pagefleet_engine.scheduler.policies import POLICIES
 from pagefleet_engine.scheduler.seats import RESERVE_AFTER_PREEMPTIONS
 from pagefleet_engine.steps import Sampling
 from pagefleet_engine.wire import Submit
@@ -55,6 +56,17 @@ def test_a_token_that_comes_after_its_sequence_has_lost_its_seat_counts() -> Non
     assert rig.preemptions[2] >= 1
     assert rig.tokens[2] == expected_answer(prompt(2, 20), 40)
     assert rig.scored[2] == expected_prompt_logprobs(prompt(2, 20))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_who_gives_way_takes_no_seat_before_its_token_in_flight_has_come(policy: str) -> None:
+    """Each computed the prompt itself, so the prefix cache gives whoever lost its blocks those of another at once."""
+    rig = Rig(num_blocks=22, max_num_batched_tokens=1000, lookahead=True, policy=policy, in_order=False)
+    rig.submit(*(submit(number, prompt(0, 159), 40, seed=number) for number in range(3)))
+    rig.run()
+    assert rig.scheduler.snapshot().preemptions_total > 0
+    for number in range(3):
+        assert rig.tokens[number] == expected_answer(prompt(0, 159), 40, seed=number)
 
 
 def test_a_last_token_that_comes_after_its_sequence_has_lost_its_seat_ends_it() -> None:

@@ -57,6 +57,16 @@ def test_by_priority_the_worst_gives_its_blocks_and_of_equal_ones_the_latest() -
     assert ends.index(3) < ends.index(0) < ends.index(2)
 
 
+def test_by_priority_a_prompt_that_is_still_computed_does_not_give_way_to_a_worse_one_that_decodes() -> None:
+    rig = Rig(num_blocks=12, max_num_batched_tokens=4, policy="priority")
+    rig.submit(submit(1, prompt(1, 14), 60, priority=1))
+    while 1 not in rig.tokens:
+        rig.step()
+    rig.submit(submit(2, prompt(2, 140), 20, priority=0))
+    rig.run()
+    assert (rig.preemptions[1], rig.preemptions[2]) == (1, 0)
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 40), st.integers(1, 60)), min_size=2, max_size=12))
 def test_by_priority_the_first_of_all_never_gives_way_and_everybody_ends(requests: list[tuple[int, int, int]]) -> None:
@@ -186,6 +196,28 @@ def test_who_asks_again_after_an_empty_queue_begins_where_the_last_one_is() -> N
     rig.submit(*(submit(50 + number, prompt(number, 10), 1, tenant="new") for number in range(4)))
     rig.submit(*(submit(60 + number, prompt(number, 10), 1, tenant="busy") for number in range(4)))
     assert sum(number >= 60 for number in order(rig)[10:14]) == 2
+
+
+def test_who_comes_when_the_last_one_was_served_most_is_not_before_it_for_long() -> None:
+    rig = one_at_a_time("fair")
+    rig.submit(submit(0, [0], 1, tenant="small"), submit(1, prompt(1, 400), 1, tenant="large"))
+    rig.run()
+    for number in range(10, 18):
+        rig.submit(submit(number, prompt(number, 10), 1, tenant="new"))
+        rig.submit(submit(number + 90, prompt(number + 90, 10), 1, tenant="large"))
+    assert sum(number >= 100 for number in order(rig)[2:10]) == 4
+
+
+def test_who_comes_is_not_behind_those_who_wait_for_what_others_were_served_who_are_gone() -> None:
+    rig = one_at_a_time("fair")
+    rig.submit(submit(0, prompt(0, 400), 1, tenant="gone"))
+    rig.submit(*(submit(10 + number, prompt(10 + number, 10), 1, tenant="waits") for number in range(30)))
+    rig.step()
+    rig.step()
+    before = len(rig.cached)
+    rig.submit(*(submit(100 + number, prompt(100 + number, 10), 1, tenant="comes") for number in range(4)))
+    seats = order(rig)
+    assert seats.index(103) <= before + 2 * 4, seats
 
 
 @pytest.mark.parametrize("waiting", [1, 6])
