@@ -8,6 +8,7 @@ import torch
 
 from pagefleet_api.launch import Adapter, Launch
 from pagefleet_engine.core_process import load_runner
+from pagefleet_engine.kernels import gated_gemm
 from pagefleet_engine.kernels.own_ranks import keep_own
 from pagefleet_engine.models.adapter_files import read_adapters
 from pagefleet_engine.models.adapter_weights import AdapterWeights
@@ -16,6 +17,7 @@ from pagefleet_engine.models.config_files import read_config
 from pagefleet_engine.models.source import resolve
 from pagefleet_engine.models.tensor_names import expected_shapes
 from pagefleet_engine.models.weights import Weights, open_weights
+from pagefleet_engine.runner.cuda import decoder
 from pagefleet_engine.steps import Runner
 from tests.pagefleet_engine.adapter_folders import write_adapter
 from tests.pagefleet_engine.runner import step_driver
@@ -73,6 +75,25 @@ def test_a_mixed_batch_s_answers_are_the_cpus(adapted: Adapted, device: str, int
     wanted = answers(cpu_runner(model, adapters), interleaved=interleaved)
     assert ours == wanted
     assert wanted != answers(cpu_runner(model)), "the adapters change too little for this test to see"
+
+
+def test_ways_that_leave_no_room_after_a_product_are_not_taken(
+    adapted: Adapted, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many rows a product adds to the residual, or holds the activation: what an adapter adds comes in between."""
+    monkeypatch.setattr(decoder, "MANY_ROWS", 1)
+    monkeypatch.setattr(gated_gemm, "pays", lambda hidden, weight: True)
+    model, adapters = adapted
+    assert answers(gpu_runner(model, device, adapters=adapters)) == answers(cpu_runner(model, adapters))
+
+
+def test_adapters_count_as_weights_on_the_device(adapted: Adapted, device: str) -> None:
+    model, adapters = adapted
+    config = model[0]
+    given, plain = (gpu_runner(model, device, adapters=each)._decoder.weight_bytes for each in (adapters, []))
+    queries, keys = config.heads * config.head_size, config.kv_heads * config.head_size
+    least = 4 * config.layers * (config.hidden_size + queries + 2 * keys) * 4
+    assert given - plain > least
 
 
 def test_a_fixed_order_of_sums_gives_the_same_answers(adapted: Adapted, device: str) -> None:
