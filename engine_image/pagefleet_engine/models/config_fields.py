@@ -99,7 +99,9 @@ def read_json(path: Path) -> dict[str, Any]:
         if len(text) > MOST_BYTES:
             raise ModelBroken(f"{path} is larger than {MOST_BYTES >> 20} MiB, which no configuration is")
         value = json.loads(text)
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise ModelBroken(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
         raise ModelBroken(f"{path} is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise ModelBroken(f"{path} holds no JSON object")

@@ -125,6 +125,11 @@ def test_files_that_are_no_json_object_are_broken(tmp_path: Path) -> None:
             read_json(path)
 
 
+def test_a_file_that_cannot_be_read_is_not_called_broken_json(tmp_path: Path) -> None:
+    with pytest.raises(ModelBroken, match=r"config\.json cannot be read: No such file"):
+        read_json(tmp_path / "config.json")
+
+
 def gguf(tmp_path: Path, tensors: dict[str, gguf_files.Tensor] | None = None, **changes: Any) -> Gguf:
     return Gguf(gguf_files.write(tmp_path / "m.gguf", gguf_files.llama_metadata(**changes), tensors or {}))
 
