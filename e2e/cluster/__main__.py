@@ -60,9 +60,7 @@ def main(argv: Sequence[str]) -> int:
         case "kubeconfig":
             print(box.kubeconfig)
         case "images":
-            with Progress() as progress:
-                chosen = (options.only,) if options.only else ("pause", "control", "engine")
-                images.build(state, chosen, progress.teller("images"))
+            build(state, (options.only,) if options.only else ("pause", "control", "engine"))
         case "load":
             box.load_images()
         case "push":
@@ -80,6 +78,13 @@ def up(box: Box, nodes: int) -> None:
     print("then `kubectl get nodes`, or `.venv/bin/python -m e2e.cluster kubectl get nodes`")
     if nodes and not images.complete(images.built(box.folders.root.parent)):
         print("some images are not built: `.venv/bin/python -m e2e.cluster images`, then `load`")
+
+
+def build(state: Path, chosen: Sequence[str]) -> None:
+    with Progress() as progress:
+        made = images.build(state, chosen, progress.teller("images"))
+    print(f"in {images.layout_folder(state)}: {', '.join(sorted(image.name for image in made))}")
+    print("to a registry: `.venv/bin/python -m e2e.cluster push REGISTRY`")
 
 
 def status(box: Box) -> int:
