@@ -1,5 +1,6 @@
 """A process is known by more than its number."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -56,14 +57,12 @@ def test_a_started_process_is_running_until_it_is_killed(processes: Processes) -
 
 
 def test_what_outlives_a_command_holds_no_lock_of_its_caller(processes: Processes, tmp_path: Path) -> None:
-    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
-    os.set_inheritable(lock, True)
-    try:
-        pid = processes.start("sleeper", SLEEP)
-        held = {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
-    finally:
-        os.close(lock)
-    assert held == {os.devnull, str(tmp_path / "log" / "sleeper.log")}
+    with (tmp_path / "lock").open("w") as lock, (tmp_path / "lock").open("w") as another:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.set_inheritable(lock.fileno(), True)
+        processes.start("sleeper", SLEEP)
+        lock.close()
+        fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where the sleeper still holds it
 
 
 def test_a_living_record_is_never_overwritten(processes: Processes) -> None:
