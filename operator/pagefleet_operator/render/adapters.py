@@ -14,6 +14,9 @@ Part = dict[str, Any]
 
 _CACHED = f"{ADAPTERS}/cached"
 """Where those are that were downloaded, each in the folder of its name in a cache."""
+_VOLUME_PREFIX = "adapters-"
+_DRAFT = "draft"
+"""It is found as an adapter is, and is told apart from them afterwards."""
 
 
 def with_adapters(spec: Spec, place: ModelPlace, fetch_image: str) -> ModelPlace:
@@ -35,10 +38,6 @@ def with_adapters(spec: Spec, place: ModelPlace, fetch_image: str) -> ModelPlace
 class _Fetcher(NamedTuple):
     image: str
     container: str
-
-
-_DRAFT = "draft"
-"""It is found as an adapter is, and is told apart from them afterwards."""
 
 
 def _with_adapter(name: str, source: ModelSource, spec: Spec, place: ModelPlace, fetcher: _Fetcher) -> ModelPlace:
@@ -81,9 +80,6 @@ def _mounted(name: str, place: ModelPlace, volume: Part, mount_path: str, folder
         mounts=place.mounts if mount in place.mounts else (*place.mounts, mount),
         adapters=(*place.adapters, AdapterPath(name, f"{mount_path}/{folder}".rstrip("/"))),
     )
-
-
-_VOLUME_PREFIX = "adapters-"
 
 
 def _volume_name(volume: Part, place: ModelPlace) -> str | None:
