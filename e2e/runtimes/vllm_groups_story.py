@@ -205,6 +205,11 @@ def test_nobody_waits_long_for_a_worker_that_was_killed(killed: Left) -> None:
     assert max(each.ended_s for each in killed.answers) < 240, summary(killed.answers)
 
 
+def test_ready_names_the_leader_that_waits_for_a_worker_that_was_killed(service: Service, killed: Left) -> None:
+    leader = f"{labels.group_set_name(service.name)}-0"
+    assert f"Starting: {leader} is ending, and its group is made anew after it" in killed.told
+
+
 def test_a_group_whose_worker_was_killed_is_made_anew(first_answer: str, third_answer: str) -> None:
     assert third_answer == first_answer
 

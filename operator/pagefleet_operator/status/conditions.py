@@ -141,7 +141,14 @@ def _ready(scene: Scene) -> Verdict:
         return trouble
     if scene.lacks:
         return scene.lacks[0].ready
-    return Verdict(False, Reason.STARTING, "pods are being created")
+    return Verdict(False, Reason.STARTING, _to_come(scene))
+
+
+def _to_come(scene: Scene) -> str:
+    """What is waited for where nothing is wrong: a group is made when the leader that has its place is gone."""
+    ending = [pod for pod in scene.observed.pods if pod.terminating and scene.observed.own(pod)]
+    held = sorted(pod.name for pod in ending if pod.group is not None and pod.group < scene.wanted)
+    return f"{held[0]} is ending, and its group is made anew after it" if held else "pods are being created"
 
 
 def _ready_of(scene: Scene) -> str:

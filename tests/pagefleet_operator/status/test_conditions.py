@@ -85,6 +85,15 @@ def test_ready_means_that_something_serves_and_else_gives_the_cause(
     assert (found.status, found.reason, found.message) == expected
 
 
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_group_waits_for_the_leader_that_has_its_place(place: int) -> None:
+    seen = replace(observed(pod("a", terminating=True, group=place)), grouped=True)
+    told = condition(status(seen, 1), "Ready")
+    assert told is not None
+    waits = "a is ending, and its group is made anew after it"
+    assert told.message == ("pods are being created" if place else waits)
+
+
 def test_groups_that_make_no_progress_are_stalled_and_go_on_serving() -> None:
     found = status(observed(pod("a"), sick(Reason.STARTING)), 2, overdue="no progress for 60 s")
     stalled, told = condition(found, "Stalled"), condition(found, "Ready")
