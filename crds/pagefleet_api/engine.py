@@ -74,6 +74,7 @@ class ChatTemplate(Model):
     config_map_key_ref: KeyRef
 
 
+_NO_SIZE = "engine.kvCache.size is required when engine.device is cpu, for example 512Mi"
 _NO_HOST = "engine.kvCache.hostOffload is for a cache on a GPU; on engine.device cpu use engine.kvCache.size"
 
 
@@ -85,7 +86,7 @@ class Engine(Model):
             (
                 "!has(self.device) || self.device != 'cpu' || (has(self.kvCache) && has(self.kvCache.size)) "
                 "|| (has(self.runtime) && self.runtime == 'custom')",
-                "engine.kvCache.size is required when engine.device is cpu, for example 512Mi",
+                _NO_SIZE,
             ),
             (
                 "!has(self.kvCache) || !has(self.kvCache.hostOffload) || !has(self.device) || self.device != 'cpu'",
@@ -158,6 +159,8 @@ class Engine(Model):
         problems += scheduling.refusals(self.scheduling.policy, self.runtime)
         if self.device is Device.CPU and self.kv_cache.host_offload is not None:
             problems.append(_NO_HOST)
+        if self.device is Device.CPU and self.kv_cache.size is None and self.runtime is not Runtime.CUSTOM:
+            problems.append(_NO_SIZE)
         if problems:
             raise ValueError("; ".join(problems))
         return self

@@ -42,12 +42,15 @@ def test_a_pod_gets_the_gpus_that_share_its_model(
     assert _parse(engine, resources).spec.gpu_count == count
 
 
+SIZED = {"kvCache": {"size": "1Gi"}}
+
+
 @pytest.mark.parametrize(
     ("engine", "resources", "words"),
     [
-        ({"device": "cpu"}, {"gpu": {"count": 1}}, "engine.device: cpu takes no GPU"),
+        ({"device": "cpu", **SIZED}, {"gpu": {"count": 1}}, "engine.device: cpu takes no GPU"),
         ({"device": "paced"}, {"gpu": {"count": 1}}, "engine.device: paced takes no GPU"),
-        ({"device": "cpu", "parallelism": {"tensor": 2}}, {}, "engine.device: cpu takes no GPU"),
+        ({"device": "cpu", **SIZED, "parallelism": {"tensor": 2}}, {}, "engine.device: cpu takes no GPU"),
         (
             {"device": "cuda"},
             {"gpu": {"count": 0}},

@@ -43,6 +43,7 @@ def test_a_field_is_taken_or_refused_as_the_table_says(runtime: Runtime, knob: K
 
 
 CLASHES = (
+    (engine(Runtime.PAGEFLEET, device="cpu"), "engine.kvCache.size is required when engine.device is cpu"),
     ({"runtime": "vllm"}, "engine.image is required with engine.runtime vllm, as no image comes with Pagefleet"),
     (
         engine(Runtime.TGI, dtype="float32"),
