@@ -89,8 +89,8 @@ class AdapterWeights:
         numbers: torch.Tensor = self._file.get_tensor(name).float()
         if not (numbers * scale).abs().max().item() <= _LARGEST:
             raise ModelBroken(
-                f"{self._origin}: tensor {name} has numbers that are not finite, or are above {_LARGEST:.2g} times the "
-                f"scale of {scale:g}: train the adapter again, or save it from an earlier step"
+                f"{self._origin}: tensor {name} has numbers that are not finite, or would not be times the scale of "
+                f"{scale:g}; they would spoil every answer: train the adapter again, or take an earlier step's"
             )
         return numbers
 

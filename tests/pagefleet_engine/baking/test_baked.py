@@ -84,6 +84,40 @@ def test_without_a_folder_there_is_only_the_cache(folders: tuple[Path, Path], mo
     assert manager().get_file("kernel.cubin") is None
 
 
+def test_what_triton_s_user_overrides_or_dumps_is_of_one_folder(
+    folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pagefleet_engine.kernels.baked import BakedKernels
+
+    place(folders[1])
+    for name in ("TRITON_OVERRIDE_DIR", "TRITON_DUMP_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    for kind in ("override", "dump"):
+        assert BakedKernels(KEY, **{kind: True}).get_file("kernel.cubin") is None
+
+
+def test_of_each_kernel_what_is_loaded_is_kept(folders: tuple[Path, Path]) -> None:
+    from pagefleet_engine.baking import tasks
+
+    _, image = folders
+    place(image, listed=("kernel.json", "kernel.cubin", "kernel.ptx"))
+    (image / "kernel.ptx").write_text("ptx")
+    assert tasks.trim(image.parent)[0] == 1
+    assert {path.name for path in image.iterdir()} == {"kernel.json", "kernel.cubin", f"__grp__{NAME}"}
+    assert manager().get_group(NAME) == {name: str(image / name) for name in ("kernel.json", "kernel.cubin")}
+
+
+def test_who_listened_to_triton_before_listens_again() -> None:
+    from triton import knobs
+
+    from pagefleet_engine.kernels.baked import counted
+
+    before = knobs.compilation.listener
+    with counted() as kernels:
+        assert knobs.compilation.listener is kernels
+    assert knobs.compilation.listener is before
+
+
 def test_a_name_that_there_is_not_is_refused_with_those_that_there_are() -> None:
     from pagefleet_engine.baking import tasks
 
