@@ -90,8 +90,9 @@ what it guessed wrong was computed for nothing, which counts most in full batche
   once for all services that use it, as a model or as a draft. While it is missing `ModelCached` is False and says so.
   The fit check and `pagefleet plan` count its weights and its keys and values, shared out over the GPUs as the model's
   are.
-- SGLang guesses by n-grams with blocks of one token alone; it guesses not over a pipeline, lets a draft guess only
-  without `model.adapters`, and runs at most 48 requests unless `maxNumSeqs` says otherwise.
+- No engine guesses over a pipeline: SGLang refuses it, and vLLM's documentation says that the two do not go together.
+- SGLang guesses by n-grams with blocks of one token alone, lets a draft guess only without `model.adapters`, and runs
+  at most 48 requests unless `maxNumSeqs` says otherwise.
 - TGI takes the heads of a Medusa model in place of n-grams where the model has them.
 
 Our own engine does not guess yet: use one of these, or leave the field out. Where no such engine fits, a smaller model

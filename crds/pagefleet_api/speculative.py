@@ -97,7 +97,10 @@ _UNABLE = (Runtime.TGI, Runtime.TENSORRT_LLM)
 version to version (`speculative_model_dir`, `speculative_model`), and refuses what it does not know."""
 _NO_DRAFT = "use method ngram, or engine.runtime vllm or sglang"
 _ON = "is not available with engine.runtime sglang and"
-_STAGES = f"{_ON} engine.parallelism.pipeline above 1, which it refuses; leave one of them out"
+_STAGES = (
+    "is not available with engine.parallelism.pipeline above 1: no engine guesses for a model that is spread over "
+    "pods; leave one of them out"
+)
 _PAGES = (
     f"engine.speculative.method ngram {_ON} engine.kvCache.blockSize above 1, as it checks several guesses for one "
     "place at once; leave blockSize out"
@@ -112,7 +115,7 @@ RULES = (
         f"'engine.speculative.method draft is not available with engine.runtime ' + self.runtime + '; {_NO_DRAFT}'",
     ),
     Rule(
-        f"!({_GUESSES} != 'none' && {_ON_SGLANG} && has(self.parallelism) && has(self.parallelism.pipeline) "
+        f"!({_GUESSES} != 'none' && has(self.parallelism) && has(self.parallelism.pipeline) "
         "&& self.parallelism.pipeline > 1)",
         f"engine.speculative.method {_STAGES}",
         f"{_METHOD}{_STAGES}'",
@@ -125,7 +128,9 @@ RULES = (
 )
 """For the API server, on the engine.
 
-Source: `_handle_speculative_decoding` and `check_server_args` in sglang/srt/server_args.py (0.5.11)."""
+Source: `_handle_speculative_decoding` and `check_server_args` in sglang/srt/server_args.py (0.5.11). Of stages,
+"Known Feature Incompatibility" in vLLM's docs/features/speculative_decoding (0.18); with n-grams on the GPU its workers
+end or hang (vllm-project/vllm#57817)."""
 
 
 def refusals(speculative: Speculative, runtime: Runtime, *, pipeline: int, block_size: int | None) -> Iterator[str]:
@@ -133,11 +138,9 @@ def refusals(speculative: Speculative, runtime: Runtime, *, pipeline: int, block
     method = f"engine.speculative.method {speculative.method}"
     if speculative.method == "draft" and runtime in _UNABLE:
         yield f"{method} is not available with engine.runtime {runtime}; {_NO_DRAFT}"
-    if runtime is not Runtime.SGLANG or not speculative.guesses:
-        return
-    if pipeline > 1:
+    if speculative.guesses and pipeline > 1:
         yield f"{method} {_STAGES}"
-    if speculative.method == "ngram" and (block_size or 1) > 1:
+    if runtime is Runtime.SGLANG and speculative.method == "ngram" and (block_size or 1) > 1:
         yield _PAGES
 
 

@@ -43,7 +43,7 @@ REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
     ),
     (
         spec(Runtime.SGLANG, engine={**GUESSING, "parallelism": {"pipeline": 2}}),
-        "engine.speculative.method draft is not available with engine.runtime sglang and engine.parallelism.pipeline",
+        "engine.speculative.method draft is not available with engine.parallelism.pipeline above 1: no engine guesses",
     ),
     (
         spec(Runtime.SGLANG, model={"adapters": [{"name": "sql", "uri": "hf://org/sql"}]}),

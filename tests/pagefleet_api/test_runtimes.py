@@ -74,7 +74,11 @@ CLASHES = (
     (engine(Runtime.VLLM, speculative={"tokens": 3}), "engine.speculative.method is none; set method"),
     (
         engine(Runtime.SGLANG, speculative={"method": "ngram"}, parallelism={"pipeline": 2}),
-        "engine.runtime sglang and engine.parallelism.pipeline above 1",
+        "engine.speculative.method ngram is not available with engine.parallelism.pipeline above 1: no engine",
+    ),
+    (
+        engine(Runtime.VLLM, speculative={"method": "ngram"}, parallelism={"pipeline": 2}),
+        "engine.speculative.method ngram is not available with engine.parallelism.pipeline above 1: no engine",
     ),
     (
         engine(Runtime.SGLANG, speculative={"method": "ngram"}, kvCache={"blockSize": 64}),
