@@ -118,6 +118,9 @@ def _indexed_files(index: Path) -> list[str]:
     if not index.is_file():
         return []
     try:
-        return sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        names: set[str] = set(json.loads(index.read_bytes())["weight_map"].values())
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError("a file's name is a string")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelBroken(f"{index} is not a safetensors index with a weight_map: {error!r}") from error
+    return sorted(names)

@@ -120,7 +120,7 @@ def test_an_index_says_which_files_there_are(tmp_path: Path) -> None:
     index.write_text(json.dumps({"weight_map": {"a": "part-2.safetensors"}}))
     with pytest.raises(ModelNotFound, match="lists part-2"):
         resolve(f"file://{folder}")
-    for content in ("{", "[]", "{}", '{"weight_map": [1]}'):
+    for content in ("{", "[]", "{}", '{"weight_map": [1]}', '{"weight_map": {"a": 5}}', "[" * 200_000):
         index.write_text(content)
         with pytest.raises(ModelBroken, match="is not a safetensors index"):
             resolve(f"file://{folder}")
