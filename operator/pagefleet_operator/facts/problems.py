@@ -122,7 +122,7 @@ def _container_problem(spec: Body, container: Body) -> PodProblem | None:
     reason, message = waiting.get("reason", ""), waiting.get("message", "")
     if reason in _IMAGE_REASONS:
         return PodProblem(Reason.IMAGE_PULL_FAILED, _image(_pulled(spec, container, message), reason, message))
-    running_again = "running" in state and container.get("started")
+    running_again = "running" in state and container.get("started") and not _goes_before(spec, container)
     ended = None if running_again else state.get("terminated") or last.get("terminated")
     if ended and (ended.get("exitCode") or reason == "CrashLoopBackOff" or ended.get("reason") == "OOMKilled"):
         crash = _crash(ended, int(container.get("restartCount") or 0), _memory_limit(spec, container))
@@ -215,9 +215,16 @@ def _memory_limit(spec: Body, container: Body) -> str | None:
     return None
 
 
-def _works(container: Body) -> bool:
+def _goes_before(spec: Body, container: Body) -> bool:
+    """An init container that ends before the engine begins. A kubelet (1.34) calls it started once it runs."""
+    ordinary = [one for one in spec.get("initContainers") or () if one.get("restartPolicy") != "Always"]
+    return any(one.get("name") == container.get("name") for one in ordinary)
+
+
+def _works(spec: Body, container: Body) -> bool:
     """It runs, and is no sidecar that has started: what comes after it waits."""
-    return "running" in (container.get("state") or {}) and not container.get("started")
+    waited_for = not container.get("started") or _goes_before(spec, container)
+    return "running" in (container.get("state") or {}) and waited_for
 
 
 def _failed(status: Body) -> PodProblem:
@@ -272,7 +279,7 @@ def _pod_wide(spec: Body, status: Body, container: Body) -> PodProblem:
     if not scheduled:
         return PodProblem(Reason.STARTING, "waits for the scheduler")
     if "running" not in (container.get("state") or {}):
-        preparing = [one["name"] for one in status.get("initContainerStatuses") or () if _works(one)]
+        preparing = [one["name"] for one in status.get("initContainerStatuses") or () if _works(spec, one)]
         for name in filter(fetched_by, preparing):
             where = f"the log of the container {name} tells how far"
             return PodProblem(Reason.STARTING, f"{fetched_by(name)} is being downloaded: {where}")

@@ -330,6 +330,22 @@ def test_a_pod_that_is_not_ready_says_why(status: dict[str, Any], reason: Reason
 
 
 @pytest.mark.parametrize(
+    ("last", "says"),
+    [
+        ({}, "an adapter is being downloaded: the log of the container fetch-adapter-0 tells how far"),
+        (CRASH, "an adapter cannot be downloaded: exit code 1, 2 restarts: model not found"),
+    ],
+)
+def test_a_download_that_the_kubelet_calls_started_is_still_waited_for(last: dict[str, Any], says: str) -> None:
+    name, sidecar = "fetch-adapter-0", {"name": SIDECAR["name"], "restartPolicy": "Always"}
+    fetch = {"name": name, "state": {"running": {}}, "started": True, "lastState": last, "restartCount": 2 * bool(last)}
+    status = {"conditions": [SCHEDULED], "initContainerStatuses": [SIDECAR, fetch]}
+    problem = Pod.from_object({**body(status), "spec": {"initContainers": [sidecar, {"name": name}]}}).problem
+    assert problem is not None
+    assert problem.message == says
+
+
+@pytest.mark.parametrize(
     ("words", "image"),
     [
         ('Back-off pulling image "m:1": ErrImagePull: not found', "m:1"),
