@@ -44,6 +44,7 @@ def test_what_is_no_object_is_told_in_a_line(tmp_path: Path, text: str, words: s
         ("{model: {uri: pkg://m}, maxModelLen: 4096}",
          "spec.maxModelLen is not a field; did you mean spec.engine.maxModelLen?"),
         ("{model: {uri: pkg://m, x: 1}}", "spec.model.x is not a field; there are "),
+        ("{model: {uri: pkg://m, 2020-01-01: 1}}", "spec.model.2020-01-01 is not a field; there are "),
         ("{model: {uri: pkg://m}, autoscaling: {maxReplicas: 2, metrics: [{typ: X, type: WaitingRequests, "
          "target: {averageValue: 4}}]}}",
          "spec.autoscaling.metrics[0].typ is not a field; did you mean spec.autoscaling.metrics[0].type?"),

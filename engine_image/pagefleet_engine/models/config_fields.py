@@ -5,13 +5,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from pagefleet_engine.models.config import ModelConfig
 from pagefleet_engine.models.errors import ModelBroken, ModelUnsupported
 
-MOST_BYTES = 16 << 20
-"""Of a file that is read whole; the largest of known models have some hundred kilobytes."""
+MOST_BYTES = 64 << 20
+"""Of a file that is read whole. The largest are tokenizer_config.json of models of speech and pictures: each added
+token takes some 190 bytes there, and models have 130,000 of them."""
 _TOO_MUCH = 2**63
 """What tensors' sizes and positions are counted in has no room for it."""
 
@@ -47,7 +48,7 @@ class Fields:
         """A finite number above 0."""
         value = self.values.get(name)
         value = default if value is None else value
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value <= sys.float_info.max:
+        if not _is_positive(value):
             raise self.refusal(name, "a number above 0 is needed")
         return float(value)
 
@@ -56,10 +57,10 @@ class Fields:
         return self.number(name) if self.has(name) else None
 
     def numbers(self, name: str, count: int) -> tuple[float, ...]:
-        """A list of `count` numbers."""
+        """A list of `count` finite numbers above 0."""
         value = self.values.get(name)
-        if not isinstance(value, list) or len(value) != count or not all(isinstance(x, int | float) for x in value):
-            raise self.refusal(name, f"a list of {count} numbers is needed")
+        if not isinstance(value, list) or len(value) != count or not all(map(_is_positive, value)):
+            raise self.refusal(name, f"a list of {count} numbers above 0 is needed")
         return tuple(float(item) for item in value)
 
     def flag(self, name: str, default: bool = False) -> bool:
@@ -89,6 +90,11 @@ class Fields:
         """The error for a field: its name, its value and what was expected."""
         said = repr(self.values[name]) if name in self.values else "absent"
         return ModelUnsupported(f"{self.origin}: {name} is {said}; {reason}")
+
+
+def _is_positive(value: Any) -> TypeGuard[float]:
+    """Whether it is a number above 0 that a double can hold."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= sys.float_info.max
 
 
 def read_json(path: Path) -> dict[str, Any]:

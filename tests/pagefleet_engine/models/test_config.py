@@ -1,6 +1,7 @@
 """Model configurations from config.json and from GGUF."""
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from pagefleet_engine.models.config import ModelConfig, uniform_attention
-from pagefleet_engine.models.config_fields import read_json
+from pagefleet_engine.models.config_fields import Fields, read_json
 from pagefleet_engine.models.config_files import read_config
 from pagefleet_engine.models.config_gguf import from_gguf
 from pagefleet_engine.models.config_json import from_json
@@ -123,6 +124,18 @@ def test_files_that_are_no_json_object_are_broken(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(ModelBroken, match=str(path)):
             read_json(path)
+
+
+@pytest.mark.parametrize("number", [10**400, math.inf, math.nan, 0, True, "1"])
+def test_what_positions_are_divided_by_is_a_finite_number_above_0(number: Any) -> None:
+    with pytest.raises(ModelUnsupported, match=r"long_factor is .*; a list of 2 numbers above 0 is needed"):
+        Fields("config.json", {"long_factor": [1.5, number]}).numbers("long_factor", 2)
+
+
+def test_as_many_added_tokens_as_a_model_of_pictures_has_are_read(tmp_path: Path) -> None:
+    path, tokens, bytes_each = tmp_path / "tokenizer_config.json", 131_072, 190
+    path.write_text("{" + " " * (tokens * bytes_each) + "}")
+    assert read_json(path) == {}
 
 
 def test_a_file_that_cannot_be_read_is_not_called_broken_json(tmp_path: Path) -> None:
