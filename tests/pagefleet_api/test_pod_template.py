@@ -138,6 +138,10 @@ def test_what_does_not_touch_the_operators_own_is_kept_as_it_is(template: Any) -
         ),
         (_spec(initContainers=[{"name": "place-copier", "$patch": "delete"}]), "place-copier is the operator's own"),
         (
+            _spec(initContainers=[{"name": "fetch-draft"}]),
+            "spec.initContainers[0].name fetch-draft is the operator's own",
+        ),
+        (
             _spec(initContainers=[{"name": "fetch-adapter-7"}]),
             "spec.initContainers[0].name fetch-adapter-7 is the operator",
         ),

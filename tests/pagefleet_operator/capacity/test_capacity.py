@@ -71,6 +71,16 @@ def test_adapters_take_of_what_keys_and_values_had() -> None:
     assert counted.verdict is not None and "adapters 0.1 GiB" in counted.verdict.message
 
 
+def test_a_draft_takes_its_part_before_a_pod_is_made() -> None:
+    model = {"uri": "hf://org/m", "draft": {"uri": "hf://org/small"}}
+    drafted: dict[str, Any] = {"model": model, "engine": {**BY_VLLM["engine"], "speculative": {"method": "draft"}}}
+    plain, counted = (judged(knows("H200", draft=draft), **drafted) for draft in (None, LLAMA))
+    assert plain.capacity is not None and plain.capacity.estimated is not None
+    assert counted.capacity is not None and counted.capacity.estimated is not None
+    assert counted.capacity.estimated.kv_tokens < plain.capacity.estimated.kv_tokens / 2, "two models of one size"
+    assert counted.verdict is not None and "the draft's 15.0 GiB" in counted.verdict.message
+
+
 def test_an_adapter_that_vllm_would_not_start_with_is_told_of_before_it_runs() -> None:
     found = judged(knows("H200", ranks={"sql": 64}), capacityPolicy="Enforce", **BY_VLLM)
     words = "adapter sql has rank 64, and vLLM is to set room aside for 16: set model.adapters[sql].rank to 64"

@@ -85,13 +85,13 @@ def test_ready_means_that_something_serves_and_else_gives_the_cause(
     assert (found.status, found.reason, found.message) == expected
 
 
-@pytest.mark.parametrize("place", [0, 1])
-def test_a_group_waits_for_the_leader_that_has_its_place(place: int) -> None:
-    seen = replace(observed(pod("a", terminating=True, group=place)), grouped=True)
+@pytest.mark.parametrize(("place", "grouped"), [(0, True), (1, True), (0, False)])
+def test_a_group_waits_for_the_leader_that_has_its_place(place: int, grouped: bool) -> None:
+    seen = replace(observed(pod("a", terminating=True, group=place)), grouped=grouped)
     told = condition(status(seen, 1), "Ready")
     assert told is not None
     waits = "a is ending, and its group is made anew after it"
-    assert told.message == ("pods are being created" if place else waits)
+    assert told.message == (waits if grouped and place == 0 else "pods are being created")
 
 
 def test_groups_that_make_no_progress_are_stalled_and_go_on_serving() -> None:
