@@ -76,7 +76,7 @@ class Fields:
         """One token id or a list of them; empty when absent."""
         value = self.values.get(name)
         listed = [] if value is None else value if isinstance(value, list) else [value]
-        if any(not isinstance(item, int) or isinstance(item, bool) or item < 0 for item in listed):
+        if any(not isinstance(item, int) or isinstance(item, bool) or not 0 <= item < _TOO_MUCH for item in listed):
             raise self.refusal(name, "a token id or a list of them is needed")
         return tuple(listed)
 

@@ -87,6 +87,7 @@ def test_config_json(changes: dict[str, Any], generation: dict[str, Any], differ
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps is nan; a number above 0"),
         ({"tie_word_embeddings": "yes"}, "tie_word_embeddings is 'yes'; true or false"),
         ({"eos_token_id": "</s>"}, "eos_token_id is '</s>'; a token id or a list"),
+        ({"eos_token_id": [2, 2**63]}, "eos_token_id is [2, 9223372036854775808]; a token id or a list"),
         ({"eos_token_id": [-1]}, "eos_token_id is [-1]"),
         ({"num_key_value_heads": 3}, "4 attention heads cannot share 3 KV heads"),
         ({"head_dim": 15}, "it is 15"),
