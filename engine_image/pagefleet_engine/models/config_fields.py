@@ -15,6 +15,8 @@ MOST_BYTES = 64 << 20
 token takes some 190 bytes there, and models have 130,000 of them."""
 _TOO_MUCH = 2**63
 """What tensors' sizes and positions are counted in has no room for it."""
+_MOST_LAYERS = 10_000
+"""Each is kept by itself, so a number without bounds would take all memory before it is told of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,13 @@ class Fields:
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < _TOO_MUCH:
             raise self.refusal(name, "a whole number of at least 1 is needed, and below 2 to the 63rd")
         return value
+
+    def layers(self, name: str) -> int:
+        """How many layers a model has."""
+        found = self.count(name)
+        if found > _MOST_LAYERS:
+            raise self.refusal(name, f"{_MOST_LAYERS} layers are the most")
+        return found
 
     def first(self, *names: str) -> str:
         """The first of `names` that is there, or else the first of all."""

@@ -9,7 +9,7 @@ MLP_GROWTH = 4
 
 def foreign_config(fields: Fields, generated: Fields, architecture: str) -> ModelConfig:
     """Sizes and token ids; how it attends is seen when transformers has loaded it. Raises ModelUnsupported."""
-    layers = fields.count(fields.first("num_hidden_layers", "n_layer", "n_layers", "num_layers"))
+    layers = fields.layers(fields.first("num_hidden_layers", "n_layer", "n_layers", "num_layers"))
     heads = fields.count(fields.first("num_attention_heads", "n_head", "n_heads", "num_heads"))
     hidden_size = fields.count(fields.first("hidden_size", "n_embd", "d_model"))
     head_size = fields.count("head_dim", max(hidden_size // heads, 1))

@@ -23,7 +23,7 @@ def from_gguf(gguf: Gguf) -> ModelConfig:
     heads, hidden_size = fields.count("llama.attention.head_count"), fields.count("llama.embedding_length")
     head_size = fields.count("llama.attention.key_length", hidden_size // heads)
     fields.only("llama.rope.dimension_count", head_size)
-    layers = fields.count("llama.block_count")
+    layers = fields.layers("llama.block_count")
     bos_ids = fields.token_ids("tokenizer.ggml.bos_token_id")
     return checked(
         fields.origin,

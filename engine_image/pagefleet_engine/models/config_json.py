@@ -20,13 +20,13 @@ _STATE_TYPES = frozenset({"mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm"})
 def from_json(origin: str, config: Mapping[str, Any], generation: Mapping[str, Any]) -> ModelConfig:
     """From config.json and generation_config.json (its eos list goes first). Raises ModelUnsupported."""
     fields = Fields(origin, config)
-    refuse_other_kinds(fields)
-    generated = Fields(origin.replace(CONFIG_FILE, GENERATION_FILE), generation)
     architecture = fields.values.get("model_type")
-    if architecture in FAMILIES:
-        return checked(origin, FAMILIES[architecture](fields, _like_llama(fields, generated, architecture)))
     if not isinstance(architecture, str):
         raise fields.refusal("model_type", f"this engine runs {KNOWN}, and others through transformers")
+    refuse_other_kinds(fields)
+    generated = Fields(origin.replace(CONFIG_FILE, GENERATION_FILE), generation)
+    if architecture in FAMILIES:
+        return checked(origin, FAMILIES[architecture](fields, _like_llama(fields, generated, architecture)))
     return checked(origin, foreign_config(fields, generated, architecture))
 
 
@@ -52,9 +52,8 @@ def _like_llama(fields: Fields, generated: Fields, architecture: str) -> ModelCo
     """What all families write alike, the rest as in Llama."""
     for name in ("attention_bias", "mlp_bias"):
         fields.only(name, False)
-    heads, hidden_size, layers = (
-        fields.count(name) for name in ("num_attention_heads", "hidden_size", "num_hidden_layers")
-    )
+    heads, hidden_size = (fields.count(name) for name in ("num_attention_heads", "hidden_size"))
+    layers = fields.layers("num_hidden_layers")
     head_size = fields.count("head_dim", hidden_size // heads)
     bos_ids = fields.token_ids("bos_token_id") or generated.token_ids("bos_token_id")
     return ModelConfig(

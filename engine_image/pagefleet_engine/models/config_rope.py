@@ -42,7 +42,7 @@ def rope_of(fields: Fields, name: str, given: Mapping[str, Any], head_size: int,
 
 def _scaling(fields: Fields, rope: Fields, size: int) -> RopeScaling | None:
     kind = rope.values.get("rope_type") or rope.values.get("type") or "default"
-    if fields.values.get("model_type") == "phi3" and kind in {"su", "yarn"}:
+    if fields.values.get("model_type") == "phi3" and kind in ("su", "yarn"):
         kind = "longrope"  # what Phi-3's first files called it
     match kind:
         case "default":
@@ -71,6 +71,10 @@ def _original_positions(fields: Fields, rope: Fields) -> int:
 
 def _long(fields: Fields, rope: Fields, size: int) -> LongScaling:
     original = _original_positions(fields, rope)
+    if original == 1:
+        raise ModelUnsupported(
+            f"{rope.origin}: {_ORIGINAL} is 1; lengths are measured by its logarithm, so give 2 or more"
+        )
     factor = rope.number("factor", fields.count("max_position_embeddings") / original)
     amplitude = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
     return LongScaling(

@@ -125,6 +125,12 @@ def test_a_family_differs_from_llama(model_type: str, changes: dict[str, Any], d
         ("olmoe", {"num_experts": 8, "num_experts_per_tok": 2, "clip_qkv": 8.0}, "clip_qkv is 8.0"),
         ("mixtral", {"num_local_experts": 0}, "num_local_experts is 0"),
         ("phi3", {"rope_scaling": {"type": "longrope", "short_factor": [1], "long_factor": [1]}}, "short_factor is"),
+        (
+            "phi3",
+            {"rope_scaling": {"type": "longrope"} | LISTS, "original_max_position_embeddings": 1},
+            "original_max_position_embeddings is 1; lengths",
+        ),
+        ("phi3", {"rope_scaling": {"type": ["yarn"]}}, "rope_type is ['yarn']; this engine runs default"),
         ("phi3", {"partial_rotary_factor": 0.2}, "even number of at most the 16 elements"),
         ("qwen3", {"rope_scaling": YARN | {"truncate": 1}}, "truncate is 1"),
         ("deepseek_v3", {"kv_lora_rank": 512}, "kv_lora_rank is 512; latent attention (MLA)"),
@@ -132,6 +138,8 @@ def test_a_family_differs_from_llama(model_type: str, changes: dict[str, Any], d
         ("mamba", {}, "layers with a state of their own"),
         ("t5", {"is_encoder_decoder": True}, "decoders alone"),
         ("gemma3", {"vision_config": {"hidden_size": 1}}, "vision_config is there; this engine serves models of text"),
+        ("strange", {"num_hidden_layers": 2**62}, f"num_hidden_layers is {2**62}; 10000 layers are the most"),
+        ("strange", {"model_type": ["llama"]}, "model_type is ['llama']; this engine runs "),
         ("strange", {"num_attention_heads": None}, "num_attention_heads is None"),
     ],
 )
