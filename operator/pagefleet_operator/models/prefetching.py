@@ -1,6 +1,6 @@
 """Downloads onto claims: which Job a service's model needs, and who shares it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -32,15 +32,14 @@ class Prefetching:
         parts = _cached_parts(service)
         if not jobs and not parts:
             return Supply(_undecided(service, live))
-        others = self._sharing(service)
+        users = self._users(service)
         seen = {body["metadata"]["uid"] for body in self._cache.services_of(service.namespace)}
-        needed = {render.job_name(user) for user in others}
-        cleared = tuple(Delete(JOB, job) for job in superfluous(service.uid, needed, jobs, seen))
+        cleared = tuple(Delete(JOB, job) for job in superfluous(service.uid, users.keys(), jobs, seen))
         if held_back or not parts:
             return Supply(_undecided(service, live), writes=cleared)
         called = service.spec.model.called
         in_use = cache(lambda: frozenset(self._in_use(service)))
-        found = {called(part.spec.model): self._prefetch(part, others, jobs, seen, in_use) for part in parts}
+        found = {called(part.spec.model): self._prefetch(part, users, jobs, seen, in_use) for part in parts}
         prefetch = together(found)
         supply = of_prefetch(prefetch, (*cleared, *(write for each in found.values() for write in _writes(each))))
         return supply if supply.lack is not None else replace(supply, lack=_undecided(service, live))
@@ -48,13 +47,13 @@ class Prefetching:
     def _prefetch(
         self,
         service: InferenceService,
-        others: Sequence[InferenceService],
+        by_job: Mapping[str, Sequence[InferenceService]],
         jobs: Sequence[Body],
         seen: set[str],
         in_use: InUse,
     ) -> Prefetch:
         """Of one part of a service."""
-        users = [user for user in others if render.job_name(user) == render.job_name(service)]
+        users = by_job[render.job_name(service)]
         wanted = render.fetch_job(service, users, self._image, ())
         pods = self._cache.fetch_pods(service.namespace, render.job_name(service))
         told = self._downloads.about(ServiceKey(service.namespace, service.name), pods)
@@ -88,13 +87,16 @@ class Prefetching:
             return Prefetch(Stage.FETCHING, f"Job {name} is made anew, as models went out of use", remove=(live,))
         return None
 
-    def _sharing(self, service: InferenceService) -> list[InferenceService]:
-        """Every service of the namespace that caches its model on a claim, this one among them: once for the model and
-        for each adapter.
+    def _users(self, service: InferenceService) -> dict[str, list[InferenceService]]:
+        """By the names of their Jobs all services of the namespace that cache models on a claim, this one among them:
+        each once for its model and for each adapter.
         """
         found = {user.name: user for body in self._bodies(service.namespace) if (user := _parsed(body)) is not None}
         found[service.name] = service
-        return [part for user in found.values() for part in _cached_parts(user)]
+        by_job: dict[str, list[InferenceService]] = {}
+        for part in (part for user in found.values() for part in _cached_parts(user)):
+            by_job.setdefault(render.job_name(part), []).append(part)
+        return by_job
 
     def _bodies(self, namespace: str) -> Iterator[Body]:
         for body in self._cache.services_of(namespace):

@@ -10,6 +10,8 @@ import pytest
 
 from pagefleet_api import labels
 from pagefleet_api.download import DownloadProgress
+from pagefleet_api.service import InferenceService
+from pagefleet_operator import render
 from pagefleet_operator.facts.observed import Now
 from pagefleet_operator.reconciling import reconcile
 from tests.pagefleet_operator.shell.bench import KEY, Bench
@@ -353,3 +355,23 @@ async def test_an_adapter_that_goes_takes_its_job_along() -> None:
     bench.service(900, model=MODEL, engine=engine)
     assert "delete Job" in await bench.passes()
     assert job(bench)["metadata"]["name"].startswith("fetch-name")
+
+
+async def test_a_pass_looks_at_what_each_service_caches_once_however_much_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench, asked, name_of = Bench(), list[str](), render.job_name
+
+    def counted(part: InferenceService) -> str:
+        asked.append(part.name)
+        return name_of(part)
+
+    monkeypatch.setattr(render, "job_name", counted)
+    adapters = [{"name": f"a{number}", "uri": f"s3://bucket/a{number}"} for number in range(9)]
+    bench.service(model={**MODEL, "adapters": adapters}, engine={"runtime": "vllm", "image": "v"})
+    for name in "xyz":
+        meta = {**bench.server.objects["s"]["metadata"], "name": name, "uid": name}
+        bench.cache.put(labels.KIND, {**bench.server.objects["s"], "metadata": meta})
+    calls = await bench.passes()
+    assert calls.count("create Job") == 10, calls
+    assert {name: asked.count(name) for name in "xyz"} == dict.fromkeys("xyz", 10), "its model and nine adapters"
