@@ -1,10 +1,9 @@
 """A GPU that is not there: Triton compiles for it, torch takes itself to have it, and nothing is ever computed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any, NamedTuple
-from unittest import mock
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -40,14 +39,27 @@ def standing_in(card: Card, device: torch.device = NOWHERE) -> Iterator[None]:
     One at a time in a process. Raises triton's OutOfResources where a kernel does not fit the card.
     """
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.multiple(torch.cuda, **_torch_cuda(card)))
-        stack.enter_context(mock.patch.object(loading, "current_device", lambda: device))
+        stack.enter_context(_replaced(torch.cuda, _torch_cuda(card)))
+        stack.enter_context(_replaced(loading, {"current_device": lambda: device}))
         stack.enter_context(knobs.runtime.scope())  # an idle engine leaves a hook behind
         stack.enter_context(_ReadAsZeros())
         before = driver._active
         stack.callback(driver.set_active, before)
         driver.set_active(_Driver(card))
         yield
+
+
+@contextmanager
+def _replaced(module: object, values: Mapping[str, Any]) -> Iterator[None]:
+    """Inside, `module` has these functions and classes in place of its own."""
+    own = {name: getattr(module, name) for name in values}
+    for name, value in values.items():
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for name, value in own.items():
+            setattr(module, name, value)
 
 
 class _ReadAsZeros(TorchDispatchMode):  # type: ignore[misc]
