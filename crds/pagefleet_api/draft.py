@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import AfterValidator, ConfigDict, Field
 
 from pagefleet_api import model_uri
+from pagefleet_api.hub import revision_of
 from pagefleet_api.schema import Model, Rule, rules
 
 _URI = (
@@ -43,13 +44,7 @@ class Draft(Model):
         "az://CONTAINER/PREFIX, http(s)://HOST/PATH, pvc://CLAIM/PATH, file:///PATH in the engine's image. It is "
         "downloaded as the model is: with model.secretRef, into model.cache.",
     )
-    revision: str | None = Field(
-        None,
-        min_length=1,
-        max_length=128,
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$",
-        description="Commit, tag or branch on the hub; a commit keeps every pod on the same guesses. hf:// only.",
-    )
+    revision: str | None = revision_of("guesses")
 
     @property
     def downloaded(self) -> bool:

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from pagefleet_api import adapters, draft, model_uri
 from pagefleet_api.adapters import Adapter
 from pagefleet_api.draft import Draft
+from pagefleet_api.hub import revision_of
 from pagefleet_api.schema import Model, ObjectName, SecretName, Text, Within, rules
 
 CacheLimit = Annotated[Text, Within("model.cache.limit", least="1Mi")]
@@ -114,13 +115,7 @@ class ModelSource(Model):
         "http(s)://HOST/PATH, pvc://CLAIM/PATH, oci://IMAGE#FOLDER, file:///PATH in the engine's image, "
         "pkg://PACKAGE in it.",
     )
-    revision: str | None = Field(
-        None,
-        min_length=1,
-        max_length=128,
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$",
-        description="Commit, tag or branch on the hub; a commit keeps every pod on the same weights. hf:// only.",
-    )
+    revision: str | None = revision_of("weights")
     served_name: str | None = Field(
         None, min_length=1, max_length=253, description="The name that clients use. Default: the service's name."
     )
