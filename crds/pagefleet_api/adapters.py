@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from pagefleet_api import model_uri
+from pagefleet_api import model_uri, wording
 from pagefleet_api.hub import revision_of
 from pagefleet_api.runtimes import Runtime
 from pagefleet_api.schema import Model, Rule, rules
@@ -104,9 +104,8 @@ def refusal(adapters: Sequence[Adapter]) -> str | None:
     for adapter in adapters:
         if adapter.revision is not None and not adapter.uri.startswith("hf://"):
             return f"model.adapters[{adapter.name}].revision {_REVISION}"
-    names = [adapter.name for adapter in adapters]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    return None if twice is None else f"model.adapters has two of the name {twice}; {_TWICE}"
+    name = wording.twice([adapter.name for adapter in adapters])
+    return None if name is None else f"model.adapters has two of the name {name}; {_TWICE}"
 
 
 def runtime_refusal(adapters: Sequence[Adapter], runtime: Runtime) -> str | None:

@@ -142,8 +142,7 @@ RULES = (
     Rule(f"{_PIPELINE} == 1 || !has(self.rollout) || !has(self.rollout.analysis)", NO_TRIAL),
     Rule(
         f"{_PIPELINE} == 1 || (has(self.model.cache) && has(self.model.cache.mode) && self.model.cache.mode != 'None') "
-        f"|| !(self.model.uri.matches('{model_uri.CEL_DOWNLOADED}') || (has(self.model.adapters) "
-        f"&& self.model.adapters.exists(each, each.uri.matches('{model_uri.CEL_DOWNLOADED}'))))",
+        f"|| !{model_uri.cel_downloads('self.model')}",
         NO_DOWNLOAD,
     ),
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-from pagefleet_api import labels, quantity
+from pagefleet_api import labels, quantity, wording
 
 DEVICES = ("auto", "cpu", "cuda", "paced")
 DTYPES = ("auto", "float32", "bfloat16")
@@ -205,10 +205,9 @@ class Launch:
                 "have everything on --port"
             )
         options["adapters"] = tuple(options["adapters"])
-        names = [adapter.name for adapter in options["adapters"]]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            arguments.error(f"--adapter: the name {twice!r} is given twice; give each adapter a name of its own")
+        name = wording.twice([adapter.name for adapter in options["adapters"]])
+        if name is not None:
+            arguments.error(f"--adapter: the name {name!r} is given twice; give each adapter a name of its own")
         return cls(**options)
 
 

@@ -10,16 +10,11 @@ from pagefleet_api import adapters, draft, model_uri
 from pagefleet_api.adapters import Adapter
 from pagefleet_api.draft import Draft
 from pagefleet_api.hub import revision_of
-from pagefleet_api.schema import Model, ObjectName, SecretName, Text, Within, rules
+from pagefleet_api.schema import Agreeing, Model, ObjectName, SecretName, Text, Within, rules
 
 CacheLimit = Annotated[Text, Within("model.cache.limit", least="1Mi")]
 
-_DOWNLOADED = (
-    f"(self.uri.matches('{model_uri.CEL_DOWNLOADED}') || (has(self.adapters) "
-    f"&& self.adapters.exists(each, each.uri.matches('{model_uri.CEL_DOWNLOADED}'))) "
-    f"|| (has(self.draft) && self.draft.uri.matches('{model_uri.CEL_DOWNLOADED}')))"
-)
-"""Of the model, one of its adapters or its draft."""
+_DOWNLOADED = model_uri.cel_downloads("self")
 _CHECKED = tuple[str, str]
 
 _URI: _CHECKED = (
@@ -104,7 +99,7 @@ class ModelCache(Model):
         return self
 
 
-class ModelSource(Model):
+class ModelSource(Agreeing):
     """Where the weights come from."""
 
     model_config = ConfigDict(json_schema_extra=rules(_URI, _REVISION, _SECRET, _CACHE))
@@ -136,12 +131,6 @@ class ModelSource(Model):
         description="A smaller model with the same tokens, which guesses for this one. With "
         "engine.speculative.method draft alone.",
     )
-
-    @model_validator(mode="after")
-    def _agrees(self) -> Self:
-        for refusal in self._refusals():
-            raise ValueError(refusal)
-        return self
 
     def _refusals(self) -> Iterator[str]:
         if self.revision is not None and self.location.scheme != "hf":

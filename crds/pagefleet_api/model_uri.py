@@ -8,6 +8,17 @@ DOWNLOADED = ("hf", "s3", "gs", "az", "http", "https")
 """Schemes whose files come over the network before the engine starts."""
 CEL_DOWNLOADED = "^(hf|s3|gs|az|https?)://"
 """The same, for the API server."""
+
+
+def cel_downloads(model: str) -> str:
+    """Whether anything of `model` comes so, for the API server: itself, one of its adapters or its draft."""
+    return (
+        f"({model}.uri.matches('{CEL_DOWNLOADED}') || (has({model}.adapters) "
+        f"&& {model}.adapters.exists(each, each.uri.matches('{CEL_DOWNLOADED}'))) "
+        f"|| (has({model}.draft) && {model}.draft.uri.matches('{CEL_DOWNLOADED}')))"
+    )
+
+
 IN_IMAGE = ("pkg", "file")
 """Schemes that the engine reads from its own image."""
 MOUNTED = ("pvc", "oci")

@@ -1,7 +1,8 @@
 """What the resource's types are made of: the base, CEL rules, bounded quantities."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import (
     AfterValidator,
@@ -13,6 +14,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     JsonValue,
     WithJsonSchema,
+    model_validator,
 )
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, core_schema
@@ -47,6 +49,20 @@ class Model(BaseModel):
     """Base of every type here: camelCase on the wire, frozen, unknown fields ignored."""
 
     model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore")
+
+
+class Agreeing(Model):
+    """Base of a type whose fields must go together: the first of `_refusals` is why they do not."""
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        for refusal in self._refusals():
+            raise ValueError(refusal)
+        return self
+
+    def _refusals(self) -> Iterator[str]:
+        """What does not go together, in words."""
+        raise NotImplementedError
 
 
 _INT_OR_STRING = {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]}

@@ -6,13 +6,13 @@ to 0.5.23), `NGramDecodingConfig` in tensorrt_llm/llmapi/llm_args.py (1.2, 1.3),
 """
 
 from collections.abc import Iterator
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 
 from pagefleet_api.model_source import ModelSource
 from pagefleet_api.runtimes import Runtime
-from pagefleet_api.schema import Model, Rule, rules
+from pagefleet_api.schema import Agreeing, Rule, rules
 
 DEFAULT_TOKENS = 4
 """For engines that must be told a number."""
@@ -29,7 +29,7 @@ _WITHOUT_METHOD = (
 )
 
 
-class Speculative(Model):
+class Speculative(Agreeing):
     """Guesses ahead of the model."""
 
     model_config = ConfigDict(
@@ -76,12 +76,6 @@ class Speculative(Model):
     def guesses(self) -> bool:
         """Whether anything is guessed."""
         return self.method != "none"
-
-    @model_validator(mode="after")
-    def _agrees(self) -> Self:
-        for refusal in self._refusals():
-            raise ValueError(refusal)
-        return self
 
     def _refusals(self) -> Iterator[str]:
         if self.lookup_min is not None and self.lookup_max is not None and self.lookup_min > self.lookup_max:

@@ -18,6 +18,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def twice(names: Sequence[str]) -> str | None:
+    """The first name that comes more than once."""
+    return next((name for name in names if names.count(name) > 1), None)
+
+
 def some(texts: Sequence[str], separator: str = ", ") -> str:
     """The first of them, and how many there are beside: "a, b, c and 2 more"."""
     more = len(texts) - _SHOWN_ITEMS

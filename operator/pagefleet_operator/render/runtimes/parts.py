@@ -119,6 +119,11 @@ def _argument(value: object) -> str:
     return str(value) if isinstance(value, Variable) else literal(str(value))
 
 
+def told(**options: Any) -> dict[str, Any]:
+    """Options of an engine that takes them as an object; those without a value are left out."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
 def given(part: Model, field_name: str) -> Any:
     """The user's value of a field; None where it was left out, as a foreign engine has defaults of its own."""
     return getattr(part, field_name) if field_name in part.model_fields_set else None

@@ -24,6 +24,7 @@ from pagefleet_operator.render.runtimes.parts import (
     given,
     leaving_when_idle,
     tensor,
+    told,
 )
 
 _OPTIONS = "pagefleet.io/tensorrt-llm-options"
@@ -67,7 +68,7 @@ def _options(engine: Engine) -> dict[str, Any]:
     options: dict[str, Any] = {"return_perf_metrics": True, "enable_iter_perf_stats": True}
     if chosen(engine.dtype):
         options["dtype"] = engine.dtype
-    cache = _given(
+    cache = told(
         dtype=chosen(engine.kv_cache.dtype),
         tokens_per_block=engine.kv_cache.block_size,
         host_cache_size=_host_bytes(engine),
@@ -76,15 +77,11 @@ def _options(engine: Engine) -> dict[str, Any]:
         options["kv_cache_config"] = {"free_gpu_memory_fraction": _FREE_SHARE, **cache}
     speculative = engine.speculative
     if speculative.guesses:
-        guessed = _given(
+        guessed = told(
             max_draft_len=speculative.tokens or DEFAULT_TOKENS, max_matching_ngram_size=speculative.lookup_max
         )
         options["speculative_config"] = {"decoding_type": "NGram", **guessed}
     return options
-
-
-def _given(**options: Any) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def _host_bytes(engine: Engine) -> int | None:

@@ -28,6 +28,7 @@ from pagefleet_operator.render.runtimes.parts import (
     pipeline,
     share,
     tensor,
+    told,
 )
 
 _METHODS = {"draft": "draft_model"}
@@ -97,15 +98,16 @@ def _host_gib(service: InferenceService) -> str | None:
 
 def _guesses(speculative: Speculative, draft: str | None) -> str | None:
     """Source: `SpeculativeConfig` in vllm/config/speculative.py (v0.18); what is left out is its own."""
-    told = {
-        "method": _METHODS.get(speculative.method, speculative.method),
-        "model": draft,
-        "num_speculative_tokens": speculative.tokens or DEFAULT_TOKENS,
-        "prompt_lookup_max": speculative.lookup_max,
-        "prompt_lookup_min": speculative.lookup_min,
-    }
-    given_ones = {name: value for name, value in told.items() if value is not None}
-    return json.dumps(given_ones) if speculative.guesses else None
+    if not speculative.guesses:
+        return None
+    guessed = told(
+        method=_METHODS.get(speculative.method, speculative.method),
+        model=draft,
+        num_speculative_tokens=speculative.tokens or DEFAULT_TOKENS,
+        prompt_lookup_max=speculative.lookup_max,
+        prompt_lookup_min=speculative.lookup_min,
+    )
+    return json.dumps(guessed)
 
 
 def _most_open(engine: Engine) -> int | None:
