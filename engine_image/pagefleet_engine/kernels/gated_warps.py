@@ -1,8 +1,8 @@
-"""The gated product of many rows with its warps at different work: one brings tiles, two groups of four multiply.
+"""The gated product of many rows with its warps at different work: one brings tiles, groups of four multiply.
 
-Each group has 64 rows of a tile to itself and waits for nobody but the bringing warp, so that one multiplies while
-the other computes activations. A tile's gates and ups lie beside each other in shared memory, as one operand of 256
-columns. In Gluon, Triton's language for what its compiler would decide otherwise; for Hopper.
+There are two groups or three. Each has 64 rows of a tile to itself and waits for nobody but the bringing warp, so that
+one multiplies while another computes activations. A tile's gates and ups lie beside each other in shared memory, as
+one operand of 256 columns. In Gluon, Triton's language for what its compiler would decide otherwise; for Hopper.
 """
 
 from typing import NamedTuple
@@ -22,12 +22,12 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from pagefleet_engine.kernels.activation import Activation, activated
 
-TILE = (128, 128)
-"""Rows and columns of a tile of the answer."""
+_GROUP_ROWS = 64
+TILE = (2 * _GROUP_ROWS, 128)
+"""Rows and columns of a tile of the answer, by two groups; three have rows for one more."""
 _WIDTH = 64
-_STAGES = 4
-_GROUP = 16
-_MULTIPLYING_REGISTERS: gl.constexpr = gl.constexpr(240)
+_THREE_GROUPS_TURN = 1.47
+"""What a turn of tiles takes by three groups, for 1 by two: as measured on an H200 (see bench/LOG.md)."""
 _BRINGING_REGISTERS: gl.constexpr = gl.constexpr(24)
 
 # by the newer name of each, or by that of Triton 3.6
@@ -37,62 +37,74 @@ _write = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
 
 class Cut(NamedTuple):
     """What a product's program is compiled for: columns of its answer, width of its rows, whether the activation is
-    GELU, tiles in flight, tiles of rows in a group."""
+    GELU; groups that multiply, registers of each of their threads, columns of one matrix instruction, tiles in flight,
+    tiles of rows that follow each other."""
 
     inner: int
     width: int
     gelu: bool
-    stages: int = _STAGES
-    group: int = _GROUP
+    groups: int = 2
+    registers: int = 240
+    instruction: int = 256
+    stages: int = 4
+    follow: int = 16
+
+    def of_three(self) -> "Cut":
+        """The same product's by three groups."""
+        # 512 threads have 128 registers each at their start, too few for an instruction of 256 columns
+        return self._replace(groups=3, registers=160, instruction=128, stages=3, follow=11)
 
 
 @gluon.jit
-def _place(tile, row_tiles, column_tiles: gl.constexpr, GROUP: gl.constexpr):
-    """A tile's row and column, in tiles; the tiles of a group of rows follow each other."""
-    group_row = tile // (GROUP * column_tiles) * GROUP
-    group_rows = gl.minimum(row_tiles - group_row, GROUP)
-    place = tile % (GROUP * column_tiles)
-    return group_row + place % group_rows, place // group_rows
+def _place(tile, row_tiles, column_tiles: gl.constexpr, FOLLOW: gl.constexpr):
+    """A tile's row and column, in tiles; the tiles of `FOLLOW` rows follow each other."""
+    first_row = tile // (FOLLOW * column_tiles) * FOLLOW
+    rows = gl.minimum(row_tiles - first_row, FOLLOW)
+    place = tile % (FOLLOW * column_tiles)
+    return first_row + place % rows, place // rows
 
 
 @gluon.jit
 def _bring_tiles(hidden, weight, tiles, weights, free, there, rows, cut: gl.constexpr):
     """The work of the warp that brings: tiles, width by width, as room becomes free."""
+    groups: gl.constexpr = cut.groups
+    part: gl.constexpr = hidden.block_shape[0]
     half: gl.constexpr = weight.block_shape[0]
     column_tiles: gl.constexpr = (cut.inner + half - 1) // half
-    row_tiles = gl.cdiv(rows, hidden.block_shape[0])
+    row_tiles = gl.cdiv(rows, groups * part)
     step = 0
     for tile in range(gl.program_id(0), row_tiles * column_tiles, gl.num_programs(0)):
-        row, column = _place(tile, row_tiles, column_tiles, cut.group)
+        row, column = _place(tile, row_tiles, column_tiles, cut.follow)
         for start in range(0, cut.width, hidden.block_shape[1]):
             stage = step % cut.stages
             mbarrier.wait(free.index(stage), ((step // cut.stages) & 1) ^ 1)
-            mbarrier.expect(there.index(stage), hidden.block_type.nbytes + 2 * weight.block_type.nbytes)
+            mbarrier.expect(there.index(stage), groups * hidden.block_type.nbytes + 2 * weight.block_type.nbytes)
             gates = weights.index(stage).slice(0, half, dim=0)
             ups = weights.index(stage).slice(half, half, dim=0)
-            _bring(hidden, [row * hidden.block_shape[0], start], there.index(stage), tiles.index(stage))
+            for group in gl.static_range(groups):
+                place = (row * groups + group) * part
+                _bring(hidden, [place, start], there.index(stage), tiles.index(stage * groups + group))
             _bring(weight, [column * half, start], there.index(stage), gates)
             _bring(weight, [cut.inner + column * half, start], there.index(stage), ups)
             step += 1
 
 
 @gluon.jit
-def _multiply_tiles(out, tiles, weights, result, free, there, rows, PART: gl.constexpr, cut: gl.constexpr):
+def _multiply_tiles(out, tiles, weights, result, free, there, rows, GROUP: gl.constexpr, cut: gl.constexpr):
     """The work of a group of warps that multiplies: its part of each tile's rows."""
     part: gl.constexpr = out.block_shape[0]
     half: gl.constexpr = out.block_shape[1]
-    tile_rows: gl.constexpr = tiles.shape[1]
-    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 2 * half, 16])
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, cut.instruction, 16])
     column_tiles: gl.constexpr = (cut.inner + half - 1) // half
-    row_tiles = gl.cdiv(rows, tile_rows)
+    row_tiles = gl.cdiv(rows, cut.groups * part)
     step = 0
     for tile in range(gl.program_id(0), row_tiles * column_tiles, gl.num_programs(0)):
-        row, column = _place(tile, row_tiles, column_tiles, cut.group)
+        row, column = _place(tile, row_tiles, column_tiles, cut.follow)
         sums = gl.zeros([part, 2 * half], gl.float32, layout)
         for start in range(0, cut.width, tiles.shape[2]):
             stage = step % cut.stages
             mbarrier.wait(there.index(stage), (step // cut.stages) & 1)
-            left = tiles.index(stage).slice(PART * part, part, dim=0)
+            left = tiles.index(stage * cut.groups + GROUP)
             sums = warpgroup_mma(left, weights.index(stage).permute((1, 0)), sums, is_async=True)
             # the product of the step before has been computed, so that its room is free
             sums = warpgroup_mma_wait(1, deps=[sums])
@@ -107,17 +119,26 @@ def _multiply_tiles(out, tiles, weights, result, free, there, rows, PART: gl.con
         tma.store_wait(0)
         result.store((gates * ups.to(out.dtype).to(gl.float32)).to(out.dtype))
         fence_async_shared()
-        _write(out, [row * tile_rows + PART * part, column * half], result)
+        _write(out, [(row * cut.groups + GROUP) * part, column * half], result)
     tma.store_wait(0)
+
+
+@gluon.jit
+def _work(hidden, weight, out, tiles, weights, results, free, there, rows, PLACE: gl.constexpr, cut: gl.constexpr):
+    """The work of some of a program's warps: after the groups that multiply comes the warp that brings."""
+    if cut.groups > PLACE:
+        _multiply_tiles(out, tiles, weights, results.index(PLACE), free, there, rows, PLACE, cut)
+    else:
+        _bring_tiles(hidden, weight, tiles, weights, free, there, rows, cut)
 
 
 @gluon.jit(do_not_specialize=["rows"])
 def _gated_tiles(hidden, weight, out, rows, cut: gl.constexpr):
     part: gl.constexpr = out.block_shape[0]
     half: gl.constexpr = out.block_shape[1]
-    groups: gl.constexpr = hidden.block_shape[0] // part
     stages: gl.constexpr = cut.stages
-    tiles = gl.allocate_shared_memory(hidden.dtype, [stages, groups * part, hidden.block_shape[1]], hidden.layout)
+    groups: gl.constexpr = cut.groups
+    tiles = gl.allocate_shared_memory(hidden.dtype, [stages * groups, part, hidden.block_shape[1]], hidden.layout)
     weights = gl.allocate_shared_memory(weight.dtype, [stages, 2 * half, hidden.block_shape[1]], weight.layout)
     results = gl.allocate_shared_memory(out.dtype, [groups, part, half], out.layout)
     free = gl.allocate_shared_memory(gl.int64, [stages, 1], mbarrier.MBarrierLayout())
@@ -127,32 +148,47 @@ def _gated_tiles(hidden, weight, out, rows, cut: gl.constexpr):
         mbarrier.init(there.index(stage), count=1)
     gl.warp_specialize(
         [
-            (_multiply_tiles, (out, tiles, weights, results.index(0), free, there, rows, gl.constexpr(0), cut)),
-            (_multiply_tiles, (out, tiles, weights, results.index(1), free, there, rows, gl.constexpr(1), cut)),
-            (_bring_tiles, (hidden, weight, tiles, weights, free, there, rows, cut)),
+            (_work, (hidden, weight, out, tiles, weights, results, free, there, rows, gl.constexpr(place), cut))
+            for place in (0, 1, 2, 3)[: groups + 1]
         ],
-        [4, 1],
-        [_MULTIPLYING_REGISTERS, _BRINGING_REGISTERS],
+        [4] * (groups - 1) + [1],
+        [cut.registers] * (groups - 1) + [_BRINGING_REGISTERS],
     )
 
 
 def gated_product(
-    hidden: torch.Tensor, weight: torch.Tensor, kind: Activation, *, programs: int | None = None
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    kind: Activation,
+    *,
+    programs: int | None = None,
+    groups: int | None = None,
 ) -> torch.Tensor:
     """[rows, inner] = act(gate) · up of `hidden` [rows, width] · `weight` [2 · inner, width]ᵀ, gates first.
 
-    Of at most `programs` programs, by default one for each multiprocessor.
+    Of at most `programs` programs, by default one for each multiprocessor, with `groups` groups each (`groups_for`).
     """
     (rows, width), inner = hidden.shape, len(weight) // 2
     out = torch.empty((rows, inner), dtype=hidden.dtype, device=hidden.device)
     most = programs or torch.cuda.get_device_properties(hidden.device).multi_processor_count
-    height, columns = TILE
-    tiles = triton.cdiv(rows, height) * triton.cdiv(inner, columns)
-    _gated_tiles[(min(tiles, most),)](
-        _blocks(hidden, height, _WIDTH), _blocks(weight, columns, _WIDTH), _blocks(out, height // 2, columns),
-        rows, Cut(inner, width, kind == "gelu_tanh"), num_warps=4,
+    groups = groups or groups_for(rows, inner, most)
+    cut = Cut(inner, width, kind == "gelu_tanh")
+    _gated_tiles[(min(_tiles(rows, inner, groups), most),)](
+        _blocks(hidden, _GROUP_ROWS, _WIDTH), _blocks(weight, TILE[1], _WIDTH), _blocks(out, _GROUP_ROWS, TILE[1]),
+        rows, cut.of_three() if groups == 3 else cut, num_warps=4,
     )  # fmt: skip
     return out
+
+
+def groups_for(rows: int, inner: int, multiprocessors: int) -> int:
+    """The groups, 2 or 3, with which `rows` rows take less time: each multiprocessor computes one tile a turn, and a
+    last turn takes as long with few tiles."""
+    two, three = (triton.cdiv(_tiles(rows, inner, groups), multiprocessors) for groups in (2, 3))
+    return 3 if _THREE_GROUPS_TURN * three < two else 2
+
+
+def _tiles(rows: int, inner: int, groups: int) -> int:
+    return int(triton.cdiv(rows, groups * _GROUP_ROWS) * triton.cdiv(inner, TILE[1]))
 
 
 def _blocks(matrix: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:

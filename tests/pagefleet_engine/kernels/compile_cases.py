@@ -95,8 +95,12 @@ def experts() -> None:
 def gated_products() -> None:
     for rows in (16, 32, 64, 128):
         gated_gemm.gated_product(half(rows, WIDTH), half(28672, WIDTH), "silu")
-    for kind in ("silu", "gelu_tanh"):
-        gated_warps.gated_product(half(1280, WIDTH), half(28672, WIDTH), kind, programs=132)
+
+
+def gated_products_of_many_rows() -> None:
+    for groups in (2, 3):
+        for kind in ("silu", "gelu_tanh"):
+            gated_warps.gated_product(half(1280, WIDTH), half(28672, WIDTH), kind, programs=132, groups=groups)
 
 
 CASES: dict[str, Callable[[], None]] = {
@@ -113,7 +117,9 @@ CASES: dict[str, Callable[[], None]] = {
         experts,
     )
 }
-HOPPER_CASES: dict[str, Callable[[], None]] = {"gated_products": gated_products}
+HOPPER_CASES: dict[str, Callable[[], None]] = {
+    case.__name__: case for case in (gated_products, gated_products_of_many_rows)
+}
 
 if __name__ == "__main__":
     report(CASES)
