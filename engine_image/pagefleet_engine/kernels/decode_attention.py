@@ -24,6 +24,7 @@ from pagefleet_engine.kernels.attention_tile import (
     tile_blocks,
 )
 from pagefleet_engine.kernels.launches import Launches, launch
+from pagefleet_engine.kernels.overlap import wait_for_inputs
 
 MAX_SPLITS = 64
 PROGRAMS_PER_MULTIPROCESSOR = 2
@@ -109,12 +110,14 @@ def decode_kernel(
     AT_ONCE: tl.constexpr,
     WINDOW: tl.constexpr,
     SOFT_CAP: tl.constexpr,
+    PDL: tl.constexpr,
 ) -> None:
     """One split of one sequence and KV head; grid [KV_HEADS, SPLITS, batch]."""
     GROUP: tl.constexpr = HEADS // KV_HEADS
     kv_head = tl.program_id(0)
     split = tl.program_id(1)
     sequence = tl.program_id(2)
+    wait_for_inputs(PDL)
     length = tl.load(context_lengths + sequence)
     table = block_tables + tl.load(seats + sequence).to(tl.int64) * table_stride
     lanes = tl.arange(0, ROWS)
@@ -203,6 +206,7 @@ def decode_attention(
     soft_cap: float | None = None,
     config: DecodeConfig | None = None,
     kept: Launches | None = None,
+    pdl: bool = False,
 ) -> torch.Tensor:
     """Write each sequence's attention over its own pages to `out [batch, heads, head_size]`, and return it.
 
@@ -233,7 +237,7 @@ def decode_attention(
     named = {
         **sizes, "KV_HEADS": kv_heads, "ROWS": max(16, group_rows), "FUSED": chosen.fused, "GROUP_ROWS": group_rows,
         "AT_ONCE": splits_at_once(splits, group_rows, padded), "SOFT_CAP": soft_cap is not None,
-        "num_warps": chosen.warps, "num_stages": chosen.stages,
+        "PDL": pdl, "launch_pdl": pdl, "num_warps": chosen.warps, "num_stages": chosen.stages,
     }  # fmt: skip
     launch(decode_kernel, (kv_heads, splits, batch), arguments, named, kept)
     if splits > 1 and not chosen.fused:

@@ -16,6 +16,15 @@ _MAX_WARPS = 16
 
 
 @triton.jit
+def summed(places, inside, part_stride, PARTS: tl.constexpr, dtype: tl.constexpr):
+    """What lies at `places`, in float32: of a product in parts their sum, rounded as a whole product's."""
+    values = tl.load(places, mask=inside, other=0.0).to(tl.float32)
+    for part in tl.static_range(1, PARTS):
+        values += tl.load(places + part * part_stride, mask=inside, other=0.0)
+    return values.to(dtype).to(tl.float32)
+
+
+@triton.jit
 def normed(values, weight, hidden: tl.constexpr, eps, unit_offset: tl.constexpr, round_first: tl.constexpr):
     """One float32 row over its root mean square, times `weight`; not yet rounded to the weight's dtype."""
     scaled = values * tl.rsqrt(tl.sum(values * values, axis=0) / hidden + eps)
@@ -36,8 +45,10 @@ def _norm_kernel(
     source_stride,
     residual_stride,
     out_stride,
+    part_stride,
     eps,
     delta_scale,
+    PARTS: tl.constexpr,
     HIDDEN: tl.constexpr,
     BLOCK: tl.constexpr,
     ADD: tl.constexpr,
@@ -52,12 +63,15 @@ def _norm_kernel(
     columns = tl.arange(0, BLOCK)
     inside = columns < HIDDEN
     dtype = out.dtype.element_ty
+    if NEXT:
+        # nothing before this kernel writes it
+        weight = tl.load(next_weight + columns, mask=inside, other=0.0)
     wait_for_inputs(PDL)
-    values = tl.load(source + row * source_stride + columns, mask=inside, other=0.0).to(tl.float32)
+    values = summed(source + row * source_stride + columns, inside, part_stride, PARTS, dtype)
     if ADD:
         if POST:
-            weight = tl.load(post_weight + columns, mask=inside, other=0.0)
-            values = normed(values, weight, HIDDEN, eps, UNIT_OFFSET, ROUND_FIRST).to(dtype).to(tl.float32)
+            post = tl.load(post_weight + columns, mask=inside, other=0.0)
+            values = normed(values, post, HIDDEN, eps, UNIT_OFFSET, ROUND_FIRST).to(dtype).to(tl.float32)
         if SCALE:
             values = (values * delta_scale).to(dtype).to(tl.float32)
         target = residual + row * residual_stride + columns
@@ -65,7 +79,6 @@ def _norm_kernel(
         tl.store(target, values, mask=inside)
         values = values.to(tl.float32)
     if NEXT:
-        weight = tl.load(next_weight + columns, mask=inside, other=0.0)
         values = normed(values, weight, HIDDEN, eps, UNIT_OFFSET, ROUND_FIRST)
     tl.store(out + row * out_stride + columns, values.to(dtype), mask=inside)
 
@@ -103,7 +116,10 @@ def add_rms_norm(
     warps: int | None = None,
     pdl: bool = False,
 ) -> torch.Tensor:
-    """`residual` += `delta` · `delta_scale` in place (both [rows, width]); the normed rows are returned."""
+    """`residual` += `delta` · `delta_scale` in place (both [rows, width]); the normed rows are returned.
+
+    `delta` may be in parts, float32 [parts, rows, width] (`early_gemm.partial_product`).
+    """
     out = _like(residual)
     _launch(delta, residual, out, None, weight, eps, delta_scale, unit_offset, round_first, warps, pdl)
     return out
@@ -144,22 +160,25 @@ def _launch(
     warps: int | None,
     pdl: bool,
 ) -> None:
-    rows, hidden = source.shape
+    rows, hidden = source.shape[-2:]
     if rows == 0:
         return
     block = triton.next_power_of_2(hidden)
     target = out if residual is None else residual
+    parts = source.shape[0] if source.dim() == 3 else 1
     _norm_kernel[(rows,)](
         source,
         target,
         out,
         source if post_weight is None else post_weight,
         source if next_weight is None else next_weight,
-        source.stride(0),
+        source.stride(-2),
         target.stride(0),
         out.stride(0),
+        source.stride(0),
         eps,
         delta_scale,
+        PARTS=parts,
         HIDDEN=hidden,
         BLOCK=block,
         ADD=residual is not None,
@@ -170,12 +189,14 @@ def _launch(
         ROUND_FIRST=round_first,
         PDL=pdl,
         launch_pdl=pdl,
-        num_warps=warps or _warps(block),
+        num_warps=warps or _warps(block, parts),
     )
 
 
-def _warps(block: int) -> int:
-    return min(max(block // (32 * _ELEMENTS_PER_THREAD), 1), _MAX_WARPS)
+def _warps(block: int, parts: int) -> int:
+    # parts are read beside each other: half as many of each by a thread
+    share = _ELEMENTS_PER_THREAD if parts == 1 else _ELEMENTS_PER_THREAD // 2
+    return min(max(block // (32 * share), 1), _MAX_WARPS)
 
 
 def _like(rows: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
+from pagefleet_engine.kernels.norm import summed
 from pagefleet_engine.kernels.overlap import wait_for_inputs
 
 _BLOCK_TOKENS = 16
@@ -17,9 +18,10 @@ _MANY_TOKENS = 1024
 
 @triton.jit
 def _rotate(
-    source, heads, norm_weight, cosines, sines, eps, NORM: tl.constexpr, UNIT_OFFSET: tl.constexpr,
-    HEAD: tl.constexpr, HALF: tl.constexpr, HALF_BLOCK: tl.constexpr, REST: tl.constexpr, REST_BLOCK: tl.constexpr,
-    LIMIT: tl.constexpr, PROGRAM_HEADS: tl.constexpr,
+    source, heads, norm_weight, cosines, sines, eps, part_stride, PARTS: tl.constexpr, dtype: tl.constexpr,
+    NORM: tl.constexpr, UNIT_OFFSET: tl.constexpr, HEAD: tl.constexpr, HALF: tl.constexpr,
+    HALF_BLOCK: tl.constexpr, REST: tl.constexpr, REST_BLOCK: tl.constexpr, LIMIT: tl.constexpr,
+    PROGRAM_HEADS: tl.constexpr,
 ):  # fmt: skip
     """The first and second rotated half and the rest of `PROGRAM_HEADS` heads of one token, in float32."""
     half = tl.arange(0, HALF_BLOCK)[None, :]
@@ -27,14 +29,11 @@ def _rotate(
     inside = (half < HALF) & (heads < LIMIT)
     rest_inside = (rest < REST) & (heads < LIMIT)
     start = source + heads * HEAD
-    first = tl.load(start + half, mask=inside, other=0.0)
-    second = tl.load(start + HALF + half, mask=inside, other=0.0)
-    dtype = first.dtype
-    first = first.to(tl.float32)
-    second = second.to(tl.float32)
+    first = summed(start + half, inside, part_stride, PARTS, dtype)
+    second = summed(start + HALF + half, inside, part_stride, PARTS, dtype)
     remaining = tl.zeros((PROGRAM_HEADS, REST_BLOCK), tl.float32)
     if REST > 0:
-        remaining = tl.load(start + 2 * HALF + rest, mask=rest_inside, other=0.0).to(tl.float32)
+        remaining = summed(start + 2 * HALF + rest, rest_inside, part_stride, PARTS, dtype)
     if NORM:
         squares = tl.sum(first * first, axis=1) + tl.sum(second * second, axis=1)
         if REST > 0:
@@ -76,16 +75,18 @@ def _store(
 
 @triton.jit
 def _rope_kernel(
-    qkv, positions, table, slots, kv, query_norm, key_norm, qkv_stride, eps,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD: tl.constexpr, HALF: tl.constexpr, HALF_BLOCK: tl.constexpr,
-    REST: tl.constexpr, REST_BLOCK: tl.constexpr, HEAD_BLOCK: tl.constexpr, PROGRAM_HEADS: tl.constexpr,
-    QUERY_PROGRAMS: tl.constexpr, KV_PROGRAMS: tl.constexpr, ROTATE: tl.constexpr, QUERY_NORM: tl.constexpr,
-    KEY_NORM: tl.constexpr, UNIT_OFFSET: tl.constexpr, KEYS_IN_PLACE: tl.constexpr, BLOCK_TOKENS: tl.constexpr,
-    PDL: tl.constexpr,
+    source, qkv, positions, table, slots, kv, query_norm, key_norm, source_stride, qkv_stride, part_stride, eps,
+    PARTS: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD: tl.constexpr, HALF: tl.constexpr,
+    HALF_BLOCK: tl.constexpr, REST: tl.constexpr, REST_BLOCK: tl.constexpr, HEAD_BLOCK: tl.constexpr,
+    PROGRAM_HEADS: tl.constexpr, QUERY_PROGRAMS: tl.constexpr, KV_PROGRAMS: tl.constexpr, ROTATE: tl.constexpr,
+    QUERY_NORM: tl.constexpr, KEY_NORM: tl.constexpr, UNIT_OFFSET: tl.constexpr, KEYS_IN_PLACE: tl.constexpr,
+    BLOCK_TOKENS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
     program = tl.program_id(1)
+    projected = source + token * source_stride
     row = qkv + token * qkv_stride
+    dtype: tl.constexpr = qkv.dtype.element_ty
     local_heads = tl.arange(0, PROGRAM_HEADS)[:, None]
     wait_for_inputs(PDL)
     slot = tl.load(slots + token).to(tl.int64)
@@ -102,18 +103,18 @@ def _rope_kernel(
             sines = tl.zeros((1, HALF_BLOCK), tl.float32)
         if program < QUERY_PROGRAMS:
             heads = program * PROGRAM_HEADS + local_heads
-            if ROTATE or QUERY_NORM:
+            if ROTATE or QUERY_NORM or PARTS > 0:
                 first, second, remaining = _rotate(
-                    row, heads, query_norm, cosines, sines, eps, QUERY_NORM, UNIT_OFFSET,
-                    HEAD, HALF, HALF_BLOCK, REST, REST_BLOCK, HEADS, PROGRAM_HEADS,
+                    projected, heads, query_norm, cosines, sines, eps, part_stride, PARTS, dtype,
+                    QUERY_NORM, UNIT_OFFSET, HEAD, HALF, HALF_BLOCK, REST, REST_BLOCK, HEADS, PROGRAM_HEADS,
                 )  # fmt: skip
                 _store(row, heads, HEAD, first, second, remaining, HALF, HALF_BLOCK, REST, REST_BLOCK, HEADS)
         else:
             heads = (program - QUERY_PROGRAMS) * PROGRAM_HEADS + local_heads
             keys = row + HEADS * HEAD
             first, second, remaining = _rotate(
-                keys, heads, key_norm, cosines, sines, eps, KEY_NORM, UNIT_OFFSET,
-                HEAD, HALF, HALF_BLOCK, REST, REST_BLOCK, KV_HEADS, PROGRAM_HEADS,
+                projected + HEADS * HEAD, heads, key_norm, cosines, sines, eps, part_stride, PARTS, dtype,
+                KEY_NORM, UNIT_OFFSET, HEAD, HALF, HALF_BLOCK, REST, REST_BLOCK, KV_HEADS, PROGRAM_HEADS,
             )  # fmt: skip
             _store(page, heads, head_stride, first, second, remaining, HALF, HALF_BLOCK, REST, REST_BLOCK, KV_HEADS)
             if KEYS_IN_PLACE:
@@ -122,8 +123,8 @@ def _rope_kernel(
         heads = (program - QUERY_PROGRAMS - KV_PROGRAMS) * PROGRAM_HEADS + local_heads
         dimensions = tl.arange(0, HEAD_BLOCK)[None, :]
         inside = (dimensions < HEAD) & (heads < KV_HEADS)
-        values = tl.load(row + (HEADS + KV_HEADS + heads) * HEAD + dimensions, mask=inside, other=0.0)
-        tl.store(page + (KV_HEADS + heads) * head_stride + dimensions, values, mask=inside)
+        values = summed(projected + (HEADS + KV_HEADS + heads) * HEAD + dimensions, inside, part_stride, PARTS, dtype)
+        tl.store(page + (KV_HEADS + heads) * head_stride + dimensions, values.to(dtype), mask=inside)
 
 
 def rope_and_cache(
@@ -142,6 +143,7 @@ def rope_and_cache(
     eps: float = 1e-6,
     unit_offset: bool = False,
     keys_in_place: bool = False,
+    parts: torch.Tensor | None = None,
     pdl: bool = False,
 ) -> None:
     """Norm and rotate the queries in place; write normed, rotated keys and the values to their slots.
@@ -149,7 +151,8 @@ def rope_and_cache(
     `qkv` [tokens, (heads + 2 · kv_heads) · head_size], rows may be strided; `positions` and `slots` int32
     [tokens]; `rotary_table` float32 [max_positions, rotary_size], cosines then sines, None for a layer without
     positions; `kv` [blocks + 1, 2, kv_heads, 16, head_size]; norm weights [head_size]. Dimensions from
-    `rotary_size` on pass through. `keys_in_place` leaves the finished keys in `qkv` too.
+    `rotary_size` on pass through. `keys_in_place` leaves the finished keys in `qkv` too. With `parts`,
+    float32 [parts, tokens, as `qkv`], what is rotated is their sum, and `qkv` is only written (`early_gemm`).
     """
     tokens = qkv.shape[0]
     if tokens == 0:
@@ -159,9 +162,11 @@ def rope_and_cache(
     half, rest = rotary_size // 2, head_size - rotary_size
     program_heads = min(_HEADS_PER_PROGRAM, triton.next_power_of_2(heads)) * (2 if tokens >= _MANY_TOKENS else 1)
     query_programs, kv_programs = triton.cdiv(heads, program_heads), triton.cdiv(kv_heads, program_heads)
+    source = qkv if parts is None else parts
     _rope_kernel[(tokens, query_programs + 2 * kv_programs)](
-        qkv, positions, positions if rotary_table is None else rotary_table, slots, kv,
-        qkv if query_norm is None else query_norm, qkv if key_norm is None else key_norm, qkv.stride(0), eps,
+        source, qkv, positions, positions if rotary_table is None else rotary_table, slots, kv,
+        qkv if query_norm is None else query_norm, qkv if key_norm is None else key_norm,
+        source.stride(-2), qkv.stride(0), source.stride(0), eps, PARTS=0 if parts is None else len(parts),
         HEADS=heads, KV_HEADS=kv_heads, HEAD=head_size, HALF=half, HALF_BLOCK=triton.next_power_of_2(half),
         REST=rest, REST_BLOCK=triton.next_power_of_2(max(rest, 1)), HEAD_BLOCK=triton.next_power_of_2(head_size),
         PROGRAM_HEADS=program_heads, QUERY_PROGRAMS=query_programs, KV_PROGRAMS=kv_programs,

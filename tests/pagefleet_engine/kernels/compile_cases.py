@@ -7,6 +7,7 @@ import torch
 from pagefleet_engine.kernels import (
     activation,
     cuts,
+    early_gemm,
     gated_gemm,
     gated_warps,
     gemv,
@@ -34,6 +35,7 @@ def integers(*shape: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
 def norms() -> None:
     rows = half(2, WIDTH)
     norm.add_rms_norm(rows, rows, rows[0], 1e-5)
+    norm.add_rms_norm(torch.empty(4, 2, WIDTH), rows, rows[0], 1e-5)
     wide = half(2, 16384)
     norm.sandwich(wide, wide[0], wide, wide[0], 1e-5, unit_offset=True)
 
@@ -43,6 +45,7 @@ def rotation() -> None:
         rope.rope_and_cache(
             half(1, 48 * size), integers(1), torch.empty(8, rotary), integers(1), half(2, 2, 8, 16, size),
             heads=32, kv_heads=8, head_size=size, rotary_size=rotary, query_norm=weight, key_norm=weight,
+            parts=None if weight is None else torch.empty(2, 1, 48 * size),
         )  # fmt: skip
 
 
@@ -92,9 +95,10 @@ def experts() -> None:
         grouped_gemm.combine(found, half(rows // 8, 8), routing)
 
 
-def gated_products() -> None:
-    for rows in (16, 32, 64, 128):
+def products_of_few_rows() -> None:
+    for rows in (16, 32, 64, 96, 128, 160, 192):
         gated_gemm.gated_product(half(rows, WIDTH), half(28672, WIDTH), "silu")
+        early_gemm.partial_product(half(rows, WIDTH), half(6144, WIDTH), parts=2)
 
 
 def gated_products_of_many_rows() -> None:
@@ -118,7 +122,7 @@ CASES: dict[str, Callable[[], None]] = {
     )
 }
 HOPPER_CASES: dict[str, Callable[[], None]] = {
-    case.__name__: case for case in (gated_products, gated_products_of_many_rows)
+    case.__name__: case for case in (products_of_few_rows, gated_products_of_many_rows)
 }
 
 if __name__ == "__main__":

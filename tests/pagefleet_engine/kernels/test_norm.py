@@ -58,6 +58,28 @@ def test_the_residual_is_rounded_before_it_is_normed(device: str, dtype: torch.d
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.parametrize("sandwiched", [False, True])
+def test_what_comes_in_parts_is_summed_and_rounded_first(
+    device: str, dtype: torch.dtype, parts: int, sandwiched: bool
+) -> None:
+    torch.manual_seed(parts)
+    delta, whole = torch.randn(parts, 3, 200, device=device), torch.zeros(3, 200, device=device)
+    for part in delta:
+        whole += part
+    residual, weight = torch.randn(3, 200, device=device).to(dtype), torch.randn(200, device=device).to(dtype)
+    wanted_residual = residual.clone()
+
+    def added(given: torch.Tensor, into: torch.Tensor) -> torch.Tensor:
+        if sandwiched:
+            return norm.sandwich(given, weight, into, weight, EPS)
+        return norm.add_rms_norm(given, into, weight, EPS, delta_scale=0.5)
+
+    assert_near(added(delta, residual), added(whole.to(dtype), wanted_residual))
+    assert_near(residual, wanted_residual)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize(("unit_offset", "round_first"), [(True, True), (False, False)])
 def test_a_sandwich_norms_the_sublayers_output_too(

@@ -56,7 +56,10 @@ class Case:
         turned = [first * cosines - second * sines, second * cosines + first * sines, rest]
         return torch.cat(turned, -1).to(rows.dtype)
 
-    def run(self, norms: bool, unit_offset: bool = False, rotate: bool = True, keys_in_place: bool = False) -> None:
+    def run(
+        self, norms: bool, unit_offset: bool = False, rotate: bool = True, keys_in_place: bool = False,
+        parts: torch.Tensor | None = None,
+    ) -> None:  # fmt: skip
         rope_and_cache(
             self.qkv,
             self.positions,
@@ -69,6 +72,7 @@ class Case:
             eps=EPS,
             unit_offset=unit_offset,
             keys_in_place=keys_in_place,
+            parts=parts,
         )
 
     def cached(self, part: int) -> torch.Tensor:
@@ -105,6 +109,24 @@ def test_finished_keys_may_stay_in_the_projections_too(device: str) -> None:
     case = Case(SHAPES[2], torch.bfloat16, device)
     case.run(norms=True, keys_in_place=True)
     assert torch.equal(case.parts()[1], case.cached(0))
+
+
+@pytest.mark.parametrize("rotate", [True, False])
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_comes_in_parts_is_summed_and_rounded_first(device: str, rotate: bool, count: int) -> None:
+    whole, summed = (Case(SHAPES[2], torch.bfloat16, device) for _ in range(2))
+    parts = torch.randn(count, *whole.qkv.shape, device=device)
+    total = torch.zeros_like(parts[0])
+    for part in parts:
+        total += part
+    whole.qkv.copy_(total)
+    summed.qkv.fill_(77.0)
+    for case, given in ((whole, None), (summed, parts)):
+        case.run(norms=rotate, rotate=rotate, keys_in_place=True, parts=given)
+    # the interpreter rounds to bfloat16 in its own way
+    assert_near(summed.kv, whole.kv, steps=4)
+    for found, wanted in zip(summed.parts()[:2], whole.parts()[:2], strict=True):
+        assert_near(found, wanted, steps=4)
 
 
 def test_a_layer_without_positions_is_written_as_it_is(device: str) -> None:

@@ -19,6 +19,10 @@ from pagefleet_engine.kernels.launches import Launches
 from pagefleet_engine.kernels.prefill_attention import prefill_attention
 from pagefleet_engine.models.config import ModelConfig
 
+EARLY_ROWS = range(48, 193)
+"""So many decodes' attention is set up while the kernel before ends; with fewer, what the product after it brings ahead
+gets into their way (see bench/LOG.md)."""
+
 
 @dataclass(frozen=True, slots=True)
 class DensePrompt:
@@ -64,9 +68,8 @@ class Attention:
         self._multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
         half = dtype in {torch.bfloat16, torch.float16}
         plain = config.attention_soft_cap is None and all(layer.window is None for layer in config.attention)
-        self.dense_allowed = (
-            plain and not batch_invariant and half and torch.cuda.get_device_capability(device) >= (9, 0)
-        )
+        self._hopper = torch.cuda.get_device_capability(device) >= (9, 0)
+        self.dense_allowed = plain and not batch_invariant and half and self._hopper
         """Whether whole prompts may go to cuDNN."""
         split_rows = max(rows * self._splits(rows) for rows in range(1, max_decodes + 1))
         split_rows = max(split_rows, SECTION_HEADS // config.heads)
@@ -120,7 +123,7 @@ class Attention:
         decode_attention(
             queries[:rows], memory, step.block_tables, step.seats, step.context_lengths, out[:rows],
             scale=config.query_scale, splits=splits, window=window, soft_cap=config.attention_soft_cap,
-            scratch=self._scratch, kept=kept,
+            scratch=self._scratch, kept=kept, pdl=self._hopper and rows in EARLY_ROWS,
             config=choose_decode_config(config.head_size, memory.element_size(), splits, crowd),
         )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """A decoder on a GPU: fused kernels around matrix products, keys and values in pages.
 
-A layer is nine launches for a decode: projection, rotation with the KV write, attention (with its combination),
-output, residual sum with the next norm, gate and up, activation, down, residual sum with the next norm.
+A layer is eight launches for a decode: projection, rotation with the KV write, attention (with its combination),
+output, residual sum with the next norm, gate and up with the activation, down, residual sum with the next norm.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from pagefleet_api.sizing import BLOCK_TOKENS
-from pagefleet_engine.kernels import activation, gated_gemm, gemv, invariant_gemm, norm, rope
+from pagefleet_engine.kernels import activation, early_gemm, gated_gemm, gemv, invariant_gemm, norm, rope
 from pagefleet_engine.models import rotary
 from pagefleet_engine.models.adapters import Adapters
 from pagefleet_engine.models.config import ModelConfig
@@ -28,7 +28,7 @@ Reduce = Callable[[torch.Tensor], torch.Tensor]
 FEW_ROWS = 8
 """Up to so many rows the fused products beat the library's (see bench/LOG.md)."""
 EARLY_ROWS = 8
-"""Up to so many rows kernels are set up while the one before them ends (likewise)."""
+"""Up to so many rows kernels are set up while the one before them ends; more where `early_gemm` has the products."""
 MANY_ROWS = 1024
 """From so many rows on a pass over them costs more than a sum inside a product (likewise)."""
 
@@ -145,10 +145,21 @@ class CudaDecoder:
         """Whether `forward_few` can compute so many rows of this model, and is the faster way."""
         config = self.config
         plain = config.norm_placement == "pre" and config.head_norm != "all" and config.experts is None
-        return rows <= FEW_ROWS and plain and self._alone and not self.adapted and gemv.fits(rows, self.layers[0].qkv)
+        plain = plain and self._alone and not self.adapted and not self._comes_early(rows, self.layers[0].down)
+        return rows <= FEW_ROWS and plain and gemv.fits(rows, self.layers[0].qkv)
 
     def _early(self, rows: torch.Tensor) -> bool:
-        return self._hopper and len(rows) <= EARLY_ROWS
+        return self._hopper and (len(rows) <= EARLY_ROWS or self._comes_early(len(rows), self.layers[0].down))
+
+    def _comes_early(self, rows: int, weight: torch.Tensor | None) -> bool:
+        """Whether `early_gemm` computes this product of so many rows, in parts."""
+        return self._alone and not self.adapted and weight is not None and early_gemm.pays(rows, weight)
+
+    def _delta(self, rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """A product that is added to the residual next, maybe in parts; where there are no adapters and no ranks."""
+        if self._comes_early(len(rows), weight):
+            return early_gemm.partial_product(rows, weight)
+        return self._linear(rows, weight, None)
 
     def _fused(self, weight: torch.Tensor | None) -> gemv.Norm:
         return gemv.Norm(_there(weight), self.config.norm_eps, self.config.norm_unit_offset)
@@ -205,6 +216,10 @@ class CudaDecoder:
             normed = norm.rms_norm(residual, _there(layer.mlp_norm), **self._norms)
             torch.addmm(residual, self._gated(index, normed, adapters), _there(layer.down).t(), out=residual)
             return residual if following is None else norm.rms_norm(residual, following, **self._norms)
+        if following is not None and self._comes_early(len(residual), layer.down):
+            normed = self._add(self._delta(attended, layer.output), residual, layer.post_attention_norm, layer.mlp_norm)
+            delta = self._delta(self._gated(index, normed, adapters), _there(layer.down))
+            return self._add(delta, residual, layer.post_mlp_norm, following)
         delta = self._reduce(self._adapted_linear(index, "output", attended, layer.output, adapters))
         normed = self._add(delta, residual, layer.post_attention_norm, layer.mlp_norm)
         return self._add(self._mlp(index, normed, adapters), residual, layer.post_mlp_norm, following)
@@ -240,6 +255,9 @@ class CudaDecoder:
     def _project(self, index: int, rows: StepRows, normed: torch.Tensor, qkv: torch.Tensor) -> None:
         """Layer `index`'s queries, keys and values, normed and rotated, in `qkv` and (the latter two) in the cache."""
         config, layer = self.config, self.layers[index]
+        if layer.qkv_bias is None and config.head_norm != "all" and self._comes_early(len(normed), layer.qkv):
+            self._rotate(index, rows, qkv, early_gemm.partial_product(normed, layer.qkv))
+            return
         self._linear_into(normed, layer.qkv, layer.qkv_bias, qkv)
         self._adapting.add_(index, "qkv", normed, qkv, rows.adapters)
         if config.head_norm == "all" and layer.query_norm is not None and layer.key_norm is not None:
@@ -249,7 +267,7 @@ class CudaDecoder:
                 norm.rms_norm(part, weight, out=part, **self._norms)
         self._rotate(index, rows, qkv)
 
-    def _rotate(self, index: int, rows: StepRows, qkv: torch.Tensor) -> None:
+    def _rotate(self, index: int, rows: StepRows, qkv: torch.Tensor, parts: torch.Tensor | None = None) -> None:
         config, layer, how = self.config, self.layers[index], self.config.attention[index]
         per_head = config.head_norm == "head"
         table, rotary_size = (None, 0) if how.rope is None else (self._rotary[how.rope], config.ropes[how.rope].size)
@@ -259,7 +277,7 @@ class CudaDecoder:
             query_norm=layer.query_norm if per_head else None, key_norm=layer.key_norm if per_head else None,
             eps=config.norm_eps, unit_offset=config.norm_unit_offset,
             # whole prompts are attended to from here, and only they come in so many rows
-            keys_in_place=len(qkv) >= DENSE_MIN_TOKENS, pdl=self._early(qkv),
+            keys_in_place=len(qkv) >= DENSE_MIN_TOKENS, parts=parts, pdl=self._early(qkv),
         )  # fmt: skip
 
     def _linear_into(
@@ -286,11 +304,13 @@ class CudaDecoder:
         scale = self.config.residual_scale
         if post is not None:
             return norm.sandwich(
-                delta, post, residual, following, delta_scale=scale, **self._norms, pdl=self._early(delta)
+                delta, post, residual, following, delta_scale=scale, **self._norms, pdl=self._early(residual)
             )
         if following is None:
             return residual.add_(delta, alpha=scale)
-        return norm.add_rms_norm(delta, residual, following, delta_scale=scale, **self._norms, pdl=self._early(delta))
+        return norm.add_rms_norm(
+            delta, residual, following, delta_scale=scale, **self._norms, pdl=self._early(residual)
+        )
 
 
 def _there(weight: torch.Tensor | None) -> torch.Tensor:

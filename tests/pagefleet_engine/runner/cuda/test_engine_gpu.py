@@ -9,6 +9,7 @@ import torch
 
 from pagefleet_api.launch import Launch
 from pagefleet_engine.core_process import load_runner
+from pagefleet_engine.kernels import early_gemm
 from pagefleet_engine.steps import Sampling
 from tests.pagefleet_engine.runner import references, step_driver
 from tests.pagefleet_engine.tiny_model import TinyShape, write_tiny_model
@@ -64,3 +65,24 @@ def test_no_step_makes_the_host_wait_for_the_device(tmp_path: Path, request: pyt
                 sequence.sequence_id += 100 * number + 1000 * (run is step_driver.run_interleaved)
             run(runner, batch, 8)
             assert all(len(sequence.answer) >= 8 for sequence in batch)
+
+
+def test_products_in_parts_score_prompts_as_whole_ones_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if torch.cuda.get_device_capability()[0] != 9:
+        pytest.skip("products come in parts on Hopper alone")
+    uri = f"file://{write_tiny_model(tmp_path / 'model', TinyShape(layers=3))}"
+    launch = Launch(model=uri, device="cuda", dtype="bfloat16", max_model_len=256, max_num_seqs=8, num_kv_blocks=128)
+    prompts = [[(5 * index + step) % 250 for step in range(length)] for index, length in enumerate((2, 17, 40, 90))]
+    scores: list[list[float]] = []
+    for least_bytes in (0, 1 << 60):
+        monkeypatch.setattr(early_gemm, "_LEAST_BYTES", least_bytes)
+        runner = load_runner(launch).runner
+        batch = step_driver.sequences(prompts, runner.num_blocks, 8)
+        for sequence in batch:
+            sequence.prompt_logprobs = 0
+        step_driver.run_interleaved(runner, batch, 8, chunk=14)
+        results = [result for sequence in batch for result in sequence.results]
+        scores.append([entry.logprob for result in results for entry in result.prompt_logprobs])
+    assert len(scores[0]) == sum(map(len, prompts)) - len(prompts)
+    assert scores[0] != scores[1], "both were computed in the same way"
+    assert scores[0] == pytest.approx(scores[1], abs=5e-2)
