@@ -35,6 +35,8 @@ _MANY_ROWS = 128
 _ROOM = 224 << 10
 """Bytes of shared memory that a multiprocessor's programs use for tiles."""
 _MAX_PARTS = 8
+_LARGEST_STEP = 128
+"""Of the width; of more than 32 rows half of it, so that more tiles are in flight."""
 _COLUMNS = 128
 """Of a tile; of a group of warps where it is gated, half of them gates."""
 _ALIGNED_BYTES = 16
@@ -176,6 +178,8 @@ def _multiply_tiles(
             sums = warpgroup_mma_wait(0, deps=[sums])
         mbarrier.arrive(free.index(stage))
     group = gl.program_id(0) * cut.groups + GROUP
+    # who has no share of the width has waited for nobody yet, and writes where the kernel before may still read
+    gdc_wait()
     if cut.gated:
         # this group's weights were all used: their room is the answer's
         _meet()
@@ -245,8 +249,8 @@ def pays(rows: int, weight: torch.Tensor) -> bool:
     aligned &= weight.stride(0) * weight.element_size() % _ALIGNED_BYTES == 0
     if weight.is_cpu or torch.cuda.get_device_capability(weight.device)[0] != 9 or not (half and aligned):
         return False
-    tiles, multiprocessors = triton.cdiv(len(weight), _COLUMNS), _multiprocessors(weight)
-    fills = rows <= _MANY_ROWS or 10 * tiles * _parts(tiles, multiprocessors) >= 9 * multiprocessors
+    programs = triton.cdiv(len(weight), _COLUMNS) * _parts(weight)
+    fills = rows <= _MANY_ROWS or 10 * programs >= 9 * _multiprocessors(weight)
     return rows <= MAX_ROWS and fills and weight.nbytes >= _LEAST_BYTES
 
 
@@ -259,7 +263,7 @@ def partial_product(hidden: torch.Tensor, weight: torch.Tensor, *, parts: int | 
     rows, more_rows = _tile(count)
     groups = 1 if rows + more_rows <= _MANY_ROWS else 2
     tiles = triton.cdiv(outputs, _COLUMNS)
-    parts = parts or _parts(tiles, _multiprocessors(weight))
+    parts = parts or _parts(weight)
     sums = torch.empty((parts, count, outputs), dtype=torch.float32, device=hidden.device)
     _launch(hidden, weight, None, sums, (tiles, parts), groups, gelu=False)
     return sums
@@ -291,7 +295,7 @@ def _launch(
     (count, width), gated = hidden.shape, written is not None
     rows, more_rows = _tile(count)
     outputs = len(weight) // 2 if gated else len(weight)
-    step = 128 if rows <= 32 else 64
+    step = _LARGEST_STEP if rows <= 32 else _LARGEST_STEP // 2
     columns = _COLUMNS * groups if gated else _COLUMNS
     programs = 2 if gated and groups == 1 else 1
     stages = _ROOM // programs // ((columns + rows + more_rows) * step * weight.element_size())
@@ -313,9 +317,10 @@ def _tile(rows: int) -> tuple[int, int]:
     return next(tile for tile in _TILES if sum(tile) >= rows)
 
 
-def _parts(tiles: int, multiprocessors: int) -> int:
-    parts = 1
-    while parts < _MAX_PARTS and 2 * parts * tiles <= multiprocessors:
+def _parts(weight: torch.Tensor) -> int:
+    """As many as there are multiprocessors for, and at least a step of the width for each."""
+    tiles, steps, parts = triton.cdiv(len(weight), _COLUMNS), triton.cdiv(weight.shape[1], _LARGEST_STEP), 1
+    while parts < _MAX_PARTS and 2 * parts * tiles <= _multiprocessors(weight) and 2 * parts <= steps:
         parts *= 2
     return parts
 

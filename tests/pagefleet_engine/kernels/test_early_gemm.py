@@ -64,5 +64,34 @@ def test_they_are_used_where_there_is_enough_to_bring_ahead(
     assert not early_gemm.pays(rows, weight.float())
 
 
+@pytest.mark.parametrize(
+    ("outputs", "width", "parts"), [(6144, 4096, 2), (4096, 14336, 4), (17000, 4096, 1), (128, 4096, 8), (128, 300, 2)]
+)
+def test_every_part_has_something_of_the_width(
+    monkeypatch: pytest.MonkeyPatch, outputs: int, width: int, parts: int
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(multi_processor_count=132))
+    assert early_gemm._parts(torch.empty(outputs, width, dtype=torch.half, device="meta")) == parts
+
+
+@pytest.mark.gpu
+def test_a_part_without_a_share_writes_zeros_in_its_turn(device: str) -> None:
+    hidden = torch.randn(16, 64, device=device).bfloat16()
+    weight = torch.randn(128, 64, device=device).bfloat16()
+    wanted, graph, room = hidden.float() @ weight.float().T, torch.cuda.CUDAGraph(), []
+    early_gemm.partial_product(hidden, weight, parts=8)
+    with torch.cuda.graph(graph):
+        for _ in range(8):
+            # the parts' memory is what the long kernel before them still writes
+            busy = torch.ones(8, 16, 128, device=device)
+            for _ in range(20):
+                busy.mul_(1.5)
+            del busy
+            room.append(early_gemm.partial_product(hidden, weight, parts=8).sum(0))
+    for _ in range(20):
+        graph.replay()
+    assert all((found - wanted).norm() < 2e-3 * wanted.norm() for found in room)
+
+
 def test_the_host_never_uses_them() -> None:
     assert not early_gemm.pays(8, torch.empty(4096, 4096, dtype=torch.half))

@@ -1,0 +1,48 @@
+"""Products that come in parts: the layers around them add the parts up. torch stands in for the kernel."""
+
+import pytest
+import torch
+
+from pagefleet_engine.kernels import early_gemm
+from pagefleet_engine.models.config import ModelConfig
+from pagefleet_engine.models.weights import Weights
+from tests.pagefleet_engine.runner import step_driver
+from tests.pagefleet_engine.runner.cuda.test_runner import BLOCKS, PROMPTS, cpu_runner, gpu_runner, model
+
+__all__ = ["model"]
+
+pytestmark = pytest.mark.torch
+PARTS = 3
+
+
+def in_parts(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """As `early_gemm.partial_product`."""
+    columns = torch.arange(hidden.shape[1], device=hidden.device) * PARTS // hidden.shape[1]
+    shares = [hidden.float() * (columns == part) for part in range(PARTS)]
+    return torch.stack([share @ weight.float().T for share in shares])
+
+
+@pytest.mark.parametrize("interleaved", [False, True], ids=["whole prompts", "chunks beside decodes"])
+def test_answers_and_scores_are_the_cpus(
+    model: tuple[ModelConfig, Weights], device: str, monkeypatch: pytest.MonkeyPatch, interleaved: bool
+) -> None:
+    computed: list[int] = []
+
+    def product(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        computed.append(len(hidden))
+        return in_parts(hidden, weight)
+
+    monkeypatch.setattr(early_gemm, "pays", lambda rows, weight: rows <= early_gemm.MAX_ROWS)
+    monkeypatch.setattr(early_gemm, "partial_product", product)
+    found = []
+    for runner in (gpu_runner(model, device), cpu_runner(model)):
+        batch = step_driver.sequences(PROMPTS, BLOCKS, 3)
+        for sequence in batch:
+            sequence.prompt_logprobs = 0
+        run = step_driver.run_interleaved if interleaved else step_driver.run_batched
+        run(runner, batch, 3)
+        scores = [entry.logprob for each in batch for result in each.results for entry in result.prompt_logprobs]
+        found.append(([sequence.answer[:3] for sequence in batch], scores))
+    assert len(computed) > 10
+    assert found[0][0] == found[1][0]
+    assert found[0][1] == pytest.approx(found[1][1], abs=1e-3)
