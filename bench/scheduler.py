@@ -16,6 +16,7 @@ from time import process_time_ns
 from pagefleet_engine.core.channel import CoreChannel, encode_frame
 from pagefleet_engine.core.loop import CoreLoop
 from pagefleet_engine.kv.pool import BlockPool
+from pagefleet_engine.runner.cuda.packing import Packer, Seats
 from pagefleet_engine.scheduler.admission import Capacity
 from pagefleet_engine.scheduler.batching import Scheduler
 from pagefleet_engine.scheduler.pace import Pace
@@ -78,6 +79,22 @@ def decode_costs(running: int) -> dict[str, float]:
         for name, times in spent.items()
         for label, rank in (("p50", STEPS // 2), ("p99", STEPS * 99 // 100))
     }
+
+
+def packing_us(running: int) -> float:
+    """Microseconds to pack a step of so many decodes for a GPU (median)."""
+    scheduler, packer = decoding_scheduler(running), Packer(Seats(running, NUM_BLOCKS), NUM_BLOCKS)
+    times = []
+    for _ in range(STEPS):
+        plan = scheduler.schedule()
+        if plan is None:
+            raise SystemExit("the batch is empty")
+        start = process_time_ns()
+        packer.pack(plan.sequences, running)
+        times.append(process_time_ns() - start)
+        scheduler.complete(plan, results_for(plan))
+        scheduler.drain_events()
+    return sorted(times)[STEPS // 2] / 1000
 
 
 def admitting_us(policy: str) -> float:
@@ -202,6 +219,8 @@ def main() -> None:
         "python": platform.python_version(),
         **decode_costs(RUNNING),
         **{f"{name}_of_{MANY_RUNNING}": cost for name, cost in decode_costs(MANY_RUNNING).items() if "p50" in name},
+        "packing_p50_us": round(packing_us(RUNNING), 1),
+        "packing_of_64_p50_us": round(packing_us(64), 1),
         "turn_p50_us": round(turn_us(RUNNING), 1),
         "turn_of_one_p50_us": round(turn_us(1), 1),
         "admission_us": round(admission_us(), 1),

@@ -43,6 +43,13 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
         return self.temperature < MIN_TEMPERATURE
 
     @property
+    def plain(self) -> bool:
+        """Whether a temperature is all that it asks for."""
+        cuts = self.top_k is not None or self.top_p < 1 or self.min_p > 0
+        changes = bool(self.logit_bias) or bool(self.barred_token_ids) or self.penalises
+        return self.top_logprobs is None and not changes and (self.greedy or not cuts)
+
+    @property
     def penalises(self) -> bool:
         """Whether a token's logit depends on which tokens came before."""
         return self.presence_penalty != 0 or self.frequency_penalty != 0 or self.repetition_penalty != 1

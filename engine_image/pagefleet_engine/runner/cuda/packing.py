@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -37,6 +38,8 @@ class Seat:
 
     index: int
     preemptions: int
+    special: bool
+    """Whether its request asks for more than a temperature."""
     blocks_told: int = 0
 
 
@@ -55,7 +58,8 @@ class Packed:
 
     `values` are the parts that `kernels.prepare.PackedCounts` names, in its order. Rows are the decodes, padded to
     `decode_rows`, then the chunks' tokens, then padding. `steps` is the plan's sequences in row order: decodes, the
-    longest first, then chunks. `sampling` has one entry for each sequence that samples.
+    longest first, then chunks. `sampling` has one entry for each sequence that samples, `special` the places in it of
+    those that ask for more than a temperature.
     """
 
     values: Ints
@@ -67,10 +71,10 @@ class Packed:
     chunks: tuple[Chunk, ...]
     steps: tuple[SequenceStep, ...]
     sampling: tuple["SampledRow", ...]
+    special: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SampledRow:
+class SampledRow(msgspec.Struct, frozen=True):
     """Who samples from which row; `position` is the new token's."""
 
     step: SequenceStep
@@ -98,21 +102,21 @@ class Seats:
 
     def update(self, steps: Sequence[SequenceStep]) -> None:
         """Give back the seats of those who are not in `steps`, before the new ones take theirs."""
-        staying = {step.sequence_id for step in steps}
-        for gone in [key for key in self._of if key not in staying]:
+        for gone in self._of.keys() - {step.sequence_id for step in steps}:
             self._free.append(self._of.pop(gone).index)
 
-    def seat(self, step: SequenceStep) -> tuple[Seat, bool]:
-        """The seat of a planned sequence, and whether it is a new one."""
-        held = self._of.get(step.sequence_id)
-        if held is not None:
-            return held, False
+    def of(self, step: SequenceStep) -> Seat | None:
+        """The seat of a planned sequence, if it has one."""
+        return self._of.get(step.sequence_id)
+
+    def sit_down(self, step: SequenceStep) -> Seat:
+        """A seat for a sequence that has none."""
         if step.token_ids is None:
             raise UnknownSequence(f"sequence {step.sequence_id} continues, but its newest token is not on the device")
         if not self._free:
             raise SeatsExhausted(f"more than {self.count} sequences in one step")
-        held = self._of[step.sequence_id] = Seat(self._free.pop(), step.preemptions)
-        return held, True
+        seat = self._of[step.sequence_id] = Seat(self._free.pop(), step.preemptions, not step.sampling.plain)
+        return seat
 
     def clear(self) -> None:
         """Nobody is known any more."""
@@ -134,17 +138,23 @@ class Packer:
         """One step. `pad_to` is the number of decode rows to fill up to, None for no padding; `pad_rows` tells to
         how many rows in all a step is filled up at its end, None likewise."""
         self._seats.update(steps)
-        decodes = sorted((step for step in steps if is_decode(step)), key=_longest_first)
-        prefills = sorted((step for step in steps if not is_decode(step)), key=_dense_last)
+        decodes, prefills = list[SequenceStep](), list[SequenceStep]()
+        for step in steps:
+            (decodes if is_decode(step) else prefills).append(step)
+        decodes.sort(key=_longest_first)
+        prefills.sort(key=_dense_last)
         deltas, parameters = _Deltas(self._seats.max_blocks), list[tuple[int, int, int, int]]()
-        tokens, positions, slots, seats, sampling = [], [], [], [], []
+        tokens, positions, slots, seats = [], [], [], list[int]()
+        sampling, special = list[SampledRow](), list[int]()
         for row, step in enumerate(decodes):
-            seat = self._take(step, deltas, parameters)
+            seat, start = self._take(step, deltas, parameters), step.start
             tokens.append(FROM_SEAT if step.token_ids is None else step.token_ids[0])
-            positions.append(step.start)
-            slots.append(step.block_table[step.start // BLOCK_TOKENS] * BLOCK_TOKENS + step.start % BLOCK_TOKENS)
-            seats.append(seat)
-            sampling.append(SampledRow(step, row, seat, step.start + 1))
+            positions.append(start)
+            slots.append(step.block_table[start // BLOCK_TOKENS] * BLOCK_TOKENS + start % BLOCK_TOKENS)
+            seats.append(seat.index)
+            if seat.special:
+                special.append(row)
+            sampling.append(SampledRow(step, row, seat.index, start + 1))
         padding = max((pad_to or 0) - len(decodes), 0)
         seats += [self._seats.nobody] * padding
         kinds = [tokens + [0] * padding, positions + [0] * padding, slots + [self._dummy_slot] * padding]
@@ -153,11 +163,14 @@ class Packer:
         runs = [np.array(kinds, np.int32)]
         chunks, row = [], len(decodes) + padding
         for step in prefills:
-            chunk = Chunk(self._take(step, deltas, parameters), step.start, step.tokens)
+            seat = self._take(step, deltas, parameters)
+            chunk = Chunk(seat.index, step.start, step.tokens)
             runs.append(_chunk_rows(step, adapted=self._adapted))
             row += chunk.tokens
             chunks.append(chunk)
             if step.sample:
+                if seat.special:
+                    special.append(len(sampling))
                 sampling.append(SampledRow(step, row - 1, chunk.seat, chunk.start + chunk.tokens))
         filling = (pad_rows(row) or row) - row
         runs.append(self._filler.repeat(filling, 1))
@@ -165,21 +178,24 @@ class Packer:
         return Packed(
             values=values, rows=row + filling, decodes=len(decodes), decode_rows=len(decodes) + padding,
             block_deltas=deltas.count, parameter_deltas=len(parameters), chunks=tuple(chunks),
-            steps=(*decodes, *prefills), sampling=tuple(sampling),
+            steps=(*decodes, *prefills), sampling=tuple(sampling), special=tuple(special),
         )  # fmt: skip
 
     def forget(self) -> None:
         """What the device knows is not known any more: the next step tells everything again."""
         self._seats.clear()
 
-    def _take(self, step: SequenceStep, deltas: "_Deltas", parameters: list[tuple[int, int, int, int]]) -> int:
-        seat, is_new = self._seats.seat(step)
-        known = seat.blocks_told if seat.preemptions == step.preemptions else 0
-        deltas.add(seat.index, known, step.block_table)
-        seat.preemptions, seat.blocks_told = step.preemptions, len(step.block_table)
-        if is_new:
+    def _take(self, step: SequenceStep, deltas: "_Deltas", parameters: list[tuple[int, int, int, int]]) -> Seat:
+        seat = self._seats.of(step)
+        if seat is None:
+            seat = self._seats.sit_down(step)
             parameters.append((seat.index, *_parameters(step)))
-        return seat.index
+        if seat.preemptions != step.preemptions:
+            seat.preemptions, seat.blocks_told = step.preemptions, 0
+        if seat.blocks_told != len(step.block_table):
+            deltas.add(seat.index, seat.blocks_told, step.block_table)
+            seat.blocks_told = len(step.block_table)
+        return seat
 
 
 class _Deltas:
@@ -192,8 +208,6 @@ class _Deltas:
 
     def add(self, seat: int, known: int, table: Sequence[int]) -> None:
         fresh = len(table) - known
-        if fresh == 0:
-            return
         first = seat * self._max_blocks + known
         self.count += fresh
         if fresh == 1:
@@ -210,7 +224,8 @@ class _Deltas:
 
 def is_decode(step: SequenceStep) -> bool:
     """Whether the step is one token that samples: a row of the decode batch."""
-    return step.sample and step.prompt_logprobs is None and step.tokens == 1
+    token_ids = step.token_ids
+    return step.sample and step.prompt_logprobs is None and (token_ids is None or len(token_ids) == 1)
 
 
 def is_dense(start: int, tokens: int) -> bool:

@@ -22,7 +22,7 @@ from pagefleet_engine.runner.cuda.peers import Alone, Peers
 from pagefleet_engine.runner.cuda.reading import Launched, Reading, Readings
 from pagefleet_engine.runner.cuda.rows import DeviceStep, StepRows
 from pagefleet_engine.runner.cuda.segments import SegmentGraphs, first_counts, row_counts
-from pagefleet_engine.runner.cuda.special import SpecialRows, has_special_rows
+from pagefleet_engine.runner.cuda.special import SpecialRows
 from pagefleet_engine.steps import Pending, Progress, RunnerBroken, SequenceStep, StepPlan, no_progress
 
 log = logging.getLogger(__name__)
@@ -66,6 +66,7 @@ class CudaRunner:
         self._segments = SegmentGraphs(decoder, StepRows(*self._inputs[:4]), counts)
         self._rare_steps = trial.rare_steps((max_blocks - 2) * BLOCK_TOKENS, num_blocks, max_batch_tokens)
         self._first_counts = first_counts(counts) if counts else ()
+        self._refused: dict[int, str] = {}
 
     @property
     def num_blocks(self) -> int:
@@ -115,8 +116,10 @@ class CudaRunner:
 
     def launch(self, plan: StepPlan, progress: Progress = no_progress) -> Pending:
         """Send the step to the device and return; `results` of what it returns waits for it."""
-        refused = {step.sequence_id: reason for step in plan.sequences if (reason := self._refusal(step)) is not None}
-        steps = [step for step in plan.sequences if step.sequence_id not in refused]
+        refused = self._refused = self._refusals(plan)
+        steps = plan.sequences
+        if refused:
+            steps = tuple(step for step in steps if step.sequence_id not in refused)
         try:
             with torch.inference_mode():
                 packed, reading = self._launch(steps) if steps else (None, None)
@@ -160,7 +163,7 @@ class CudaRunner:
             chunks = attention_chunks(packed, dense_allowed=self._decoder.attention.dense_allowed)
             sampled = self._padded([(row.row, row.seat, row.position) for row in packed.sampling])
             chunks, chunk_values = replace(chunks, sampled_rows=len(sampled)), chunks.values(sampled)
-        resampled = self._peers.shard.world > 1 and has_special_rows(packed)
+        resampled = self._peers.shard.world > 1 and bool(packed.special)
         return StepOrder(packed.values, counts, size, chunks, chunk_values, resampled)
 
     def _padded(self, sampled: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
@@ -212,6 +215,17 @@ class CudaRunner:
         if chunks.sampled_rows:
             self._sample(hidden, sampling_seats, new_positions)
         return sampling_seats
+
+    def _refusals(self, plan: StepPlan) -> dict[int, str]:
+        """Why some are not computed. Who continues with a token from the device was looked at in an earlier step, and
+        may have been refused in the one that is in flight."""
+        refused = dict[int, str]()
+        for step in plan.sequences:
+            before = step.token_ids is None
+            reason = self._refused.get(step.sequence_id) if before else self._refusal(step)
+            if reason is not None:
+                refused[step.sequence_id] = reason
+        return refused
 
     def _refusal(self, step: SequenceStep) -> str | None:
         vocabulary = self._decoder.config.vocab_size

@@ -14,7 +14,7 @@ from pagefleet_engine.kernels.prepare import SeatState, keep_sampled
 from pagefleet_engine.runner.cuda.decoder import CudaDecoder
 from pagefleet_engine.runner.cuda.packing import Packed, SampledRow
 from pagefleet_engine.runner.cuda.reading import NO_EXTRAS, Extras
-from pagefleet_engine.steps import History, Sampling, SequenceStep, TokenLogprobs
+from pagefleet_engine.steps import History, SequenceStep, TokenLogprobs
 
 ROWS_AT_ONCE = 32
 """Rows of float32 logits, and their sorted copies, that are in memory at the same time."""
@@ -53,7 +53,7 @@ class SpecialRows:
     def sample(self, packed: Packed, logits: torch.Tensor, sampled: torch.Tensor) -> Extras:
         """Sample special rows of `logits` again into `sampled`; what to read when the step is done."""
         prompts, self._prompt_scores = self._prompt_scores, {}
-        special = [index for index, row in enumerate(packed.sampling) if _is_special(row.step.sampling)]
+        special = packed.special
         if not special and not prompts:
             return NO_EXTRAS
         found: list[tuple[list[tuple[int, int]], _Scores]] = []
@@ -155,17 +155,6 @@ class SpecialRows:
         return torch.tensor(values, dtype=dtype, pin_memory=self._device.type == "cuda").to(
             self._device, non_blocking=True
         )
-
-
-def has_special_rows(packed: Packed) -> bool:
-    """Whether `SpecialRows.sample` changes what was sampled."""
-    return any(_is_special(row.step.sampling) for row in packed.sampling)
-
-
-def _is_special(sampling: Sampling) -> bool:
-    cuts = sampling.top_k is not None or sampling.top_p < 1 or sampling.min_p > 0
-    changes = bool(sampling.logit_bias) or bool(sampling.barred_token_ids) or sampling.penalises
-    return sampling.top_logprobs is not None or changes or (cuts and not sampling.greedy)
 
 
 def _edits(row: SampledRow) -> list[tuple[int, float]]:

@@ -1,7 +1,9 @@
 """What the device is told of a step: rows in order, deltas only, padding that harms nobody."""
 
 from collections.abc import Sequence
+from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -55,6 +57,23 @@ def test_the_decode_that_attends_to_most_is_the_first_row() -> None:
     assert parts(packed)["positions"] == [17, 4, 3, 0]
     assert [row.step.sequence_id for row in packed.sampling] == [2, 3, 1]
     assert [each.sequence_id for each in packed.steps] == [2, 3, 1]
+
+
+def test_who_asks_for_more_than_a_temperature_is_named() -> None:
+    wishes: dict[int, dict[str, Any]] = {
+        1: {},
+        2: {"top_k": 5},
+        3: {"temperature": 0.0, "top_k": 5},
+        4: {"top_logprobs": 0},
+    }
+    steps = [
+        msgspec.structs.replace(step(key, [key], key, [key]), sampling=Sampling(seed=0, **wish))
+        for key, wish in wishes.items()
+    ]
+    long_prompt = msgspec.structs.replace(step(5, [1, 2], 0, [5]), sampling=Sampling(seed=0, min_p=0.1))
+    inside = msgspec.structs.replace(long_prompt, sequence_id=6, sample=False)
+    packed = packer(6).pack([*steps, inside, long_prompt])
+    assert [packed.sampling[place].step.sequence_id for place in packed.special] == [4, 2, 5]
 
 
 def test_a_chunk_inside_a_prompt_samples_nothing() -> None:

@@ -152,6 +152,25 @@ def test_a_token_outside_the_vocabulary_fails_alone(model: tuple[ModelConfig, We
     assert good.failure is None and good.token_id is not None
 
 
+def test_whose_step_in_flight_was_refused_fails_in_the_next_one_too(
+    model: tuple[ModelConfig, Weights], device: str
+) -> None:
+    runner = gpu_runner(model, device)
+    batch = step_driver.sequences([[10**6], PROMPTS[1]], BLOCKS, 3)
+    first = runner.launch(StepPlan(tuple(sequence.step() for sequence in batch)))
+    following = [
+        SequenceStep(
+            sequence_id=sequence.sequence_id, token_ids=None, start=len(sequence.tokens), block_table=sequence.blocks,
+            sample=True, sampling=step_driver.GREEDY,
+        )
+        for sequence in batch
+    ]  # fmt: skip
+    second = runner.launch(StepPlan(tuple(following)))
+    for bad, good in (first.results(), second.results()):
+        assert bad.failure is not None and "vocabulary" in bad.failure
+        assert good.failure is None and good.token_id is not None
+
+
 def test_a_fixed_order_of_sums_gives_the_same_answers(model: tuple[ModelConfig, Weights], device: str) -> None:
     greedy = Sampling(seed=0, temperature=0.0)
     runner = gpu_runner(model, device, batch_invariant=True)
