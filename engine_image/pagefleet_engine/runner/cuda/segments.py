@@ -29,11 +29,14 @@ def row_counts(max_rows: int) -> tuple[int, ...]:
 
 
 def first_counts(counts: Sequence[int]) -> tuple[int, ...]:
-    """Those worth waiting for at the start: the largest, and a quarter of it again and again."""
+    """Those worth waiting for at the start: the largest halved again and again.
+
+    A pod that is busy from its first moment never rests to capture the others: it pads steps to twice their rows.
+    """
     wanted, rows = set[int](), counts[-1]
     while rows > SMALLEST_ROWS:
         wanted.add(counts[bisect.bisect_left(counts, rows)])
-        rows //= 4
+        rows //= 2
     return tuple(sorted(wanted | {counts[-1]}))
 
 

@@ -20,4 +20,6 @@ def test_every_step_fits_and_little_is_padded(largest: int) -> None:
 def test_the_first_numbers_are_few_and_hold_the_largest_step(largest: int) -> None:
     counts = row_counts(largest)
     first = first_counts(counts)
-    assert set(first) <= set(counts) and first[-1] == largest and len(first) <= 6
+    assert set(first) <= set(counts) and first[-1] == largest and len(first) <= 10
+    for rows in range(min(64, largest), largest + 1):
+        assert min(count for count in first if count >= rows) < 2.3 * rows
