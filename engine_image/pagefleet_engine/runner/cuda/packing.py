@@ -143,57 +143,55 @@ class Packer:
             (decodes if is_decode(step) else prefills).append(step)
         decodes.sort(key=_longest_first)
         prefills.sort(key=_dense_last)
-        deltas, parameters = _Deltas(self._seats.max_blocks), list[tuple[int, int, int, int]]()
-        tokens, positions, slots, seats = [], [], [], list[int]()
-        sampling, special = list[SampledRow](), list[int]()
+        told = _Told(_Deltas(self._seats.max_blocks))
+        padding = max((pad_to or 0) - len(decodes), 0)
+        seats, decode_rows = self._decodes(decodes, padding, told)
+        runs, chunks, row = [decode_rows], list[Chunk](), len(seats)
+        for step in prefills:
+            seat = self._take(step, told)
+            runs.append(_chunk_rows(step, adapted=self._adapted))
+            chunks.append(Chunk(seat.index, step.start, step.tokens))
+            row += step.tokens
+            if step.sample:
+                told.sample(SampledRow(step, row - 1, seat.index, step.start + step.tokens), special=seat.special)
+        filling = (pad_rows(row) or row) - row
+        runs.append(self._filler.repeat(filling, 1))
+        deltas, parameters = told.deltas, told.parameters
+        values = np.concatenate([*_by_kind(runs), np.array(seats, np.int32), *deltas.arrays(), _flat(parameters)])
+        return Packed(
+            values=values, rows=row + filling, decodes=len(decodes), decode_rows=len(seats),
+            block_deltas=deltas.count, parameter_deltas=len(parameters), chunks=tuple(chunks),
+            steps=(*decodes, *prefills), sampling=tuple(told.sampling), special=tuple(told.special),
+        )  # fmt: skip
+
+    def _decodes(self, decodes: Sequence[SequenceStep], padding: int, told: "_Told") -> tuple[list[int], Ints]:
+        """The seat of each decode row, and tokens, positions, slots and, where they are told, adapters of all."""
+        tokens, positions, slots, seats = list[int](), list[int](), list[int](), list[int]()
         for row, step in enumerate(decodes):
-            seat, start = self._take(step, deltas, parameters), step.start
+            seat, start = self._take(step, told), step.start
             tokens.append(FROM_SEAT if step.token_ids is None else step.token_ids[0])
             positions.append(start)
             slots.append(step.block_table[start // BLOCK_TOKENS] * BLOCK_TOKENS + start % BLOCK_TOKENS)
             seats.append(seat.index)
-            if seat.special:
-                special.append(row)
-            sampling.append(SampledRow(step, row, seat.index, start + 1))
-        padding = max((pad_to or 0) - len(decodes), 0)
-        seats += [self._seats.nobody] * padding
+            told.sample(SampledRow(step, row, seat.index, start + 1), special=seat.special)
         kinds = [tokens + [0] * padding, positions + [0] * padding, slots + [self._dummy_slot] * padding]
         if self._adapted:
             kinds.append([_adapter(step) for step in decodes] + [NO_ADAPTER] * padding)
-        runs = [np.array(kinds, np.int32)]
-        chunks, row = [], len(decodes) + padding
-        for step in prefills:
-            seat = self._take(step, deltas, parameters)
-            chunk = Chunk(seat.index, step.start, step.tokens)
-            runs.append(_chunk_rows(step, adapted=self._adapted))
-            row += chunk.tokens
-            chunks.append(chunk)
-            if step.sample:
-                if seat.special:
-                    special.append(len(sampling))
-                sampling.append(SampledRow(step, row - 1, chunk.seat, chunk.start + chunk.tokens))
-        filling = (pad_rows(row) or row) - row
-        runs.append(self._filler.repeat(filling, 1))
-        values = np.concatenate([*_by_kind(runs), np.array(seats, np.int32), *deltas.arrays(), _flat(parameters)])
-        return Packed(
-            values=values, rows=row + filling, decodes=len(decodes), decode_rows=len(decodes) + padding,
-            block_deltas=deltas.count, parameter_deltas=len(parameters), chunks=tuple(chunks),
-            steps=(*decodes, *prefills), sampling=tuple(sampling), special=tuple(special),
-        )  # fmt: skip
+        return seats + [self._seats.nobody] * padding, np.array(kinds, np.int32)
 
     def forget(self) -> None:
         """What the device knows is not known any more: the next step tells everything again."""
         self._seats.clear()
 
-    def _take(self, step: SequenceStep, deltas: "_Deltas", parameters: list[tuple[int, int, int, int]]) -> Seat:
+    def _take(self, step: SequenceStep, told: "_Told") -> Seat:
         seat = self._seats.of(step)
         if seat is None:
             seat = self._seats.sit_down(step)
-            parameters.append((seat.index, *_parameters(step)))
+            told.parameters.append((seat.index, *_parameters(step)))
         if seat.preemptions != step.preemptions:
             seat.preemptions, seat.blocks_told = step.preemptions, 0
         if seat.blocks_told != len(step.block_table):
-            deltas.add(seat.index, seat.blocks_told, step.block_table)
+            told.deltas.add(seat.index, seat.blocks_told, step.block_table)
             seat.blocks_told = len(step.block_table)
         return seat
 
@@ -220,6 +218,21 @@ class _Deltas:
 
     def arrays(self) -> list[Ints]:
         return [*self._runs, np.array(self._pairs, np.int32)]
+
+
+@dataclass(slots=True)
+class _Told:
+    """What a step tells beside its rows, as it is put together."""
+
+    deltas: _Deltas
+    parameters: list[tuple[int, int, int, int]] = field(default_factory=list)
+    sampling: list[SampledRow] = field(default_factory=list)
+    special: list[int] = field(default_factory=list)
+
+    def sample(self, row: SampledRow, *, special: bool) -> None:
+        if special:
+            self.special.append(len(self.sampling))
+        self.sampling.append(row)
 
 
 def is_decode(step: SequenceStep) -> bool:
