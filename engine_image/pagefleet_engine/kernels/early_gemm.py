@@ -251,7 +251,7 @@ def pays(rows: int, weight: torch.Tensor) -> bool:
         return False
     programs = triton.cdiv(len(weight), _COLUMNS) * _parts(weight)
     fills = rows <= _MANY_ROWS or 10 * programs >= 9 * _multiprocessors(weight)
-    return rows <= MAX_ROWS and fills and weight.nbytes >= _LEAST_BYTES
+    return 0 < rows <= MAX_ROWS and fills and weight.nbytes >= _LEAST_BYTES
 
 
 def partial_product(hidden: torch.Tensor, weight: torch.Tensor, *, parts: int | None = None) -> torch.Tensor:

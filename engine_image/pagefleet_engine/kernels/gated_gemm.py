@@ -33,7 +33,8 @@ def faster(rows: int, inner: int, multiprocessors: int) -> bool:
     """Whether `rows` rows are of those that gain, as measured on an H200 (see bench/LOG.md), and its tiles fill most of
     the GPU."""
     if rows <= early_gemm.MAX_ROWS:
-        return 4 * early_gemm.gated_programs(rows, inner) >= 3 * multiprocessors
+        # a step in which nobody samples ends with no rows, and nothing is brought of those
+        return rows > 0 and 4 * early_gemm.gated_programs(rows, inner) >= 3 * multiprocessors
     height, columns = gated_warps.TILE
     tiles = triton.cdiv(rows, height) * triton.cdiv(inner, columns)
     return (240 < rows <= 256 or rows >= 384) and 4 * tiles >= 3 * multiprocessors

@@ -42,6 +42,7 @@ def test_rows_that_the_kernel_before_writes_are_waited_for(device: str) -> None:
 @pytest.mark.parametrize(
     ("rows", "outputs", "width", "pays"),
     [
+        (0, 4096, 4096, False),
         (1, 4096, 4096, True),
         (128, 6144, 4096, True),
         (129, 6144, 4096, False),

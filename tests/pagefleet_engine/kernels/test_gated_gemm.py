@@ -49,6 +49,7 @@ def test_a_product_whose_rows_do_not_lie_on_16_bytes_does_not_pay(
 @pytest.mark.parametrize(
     ("rows", "inner", "faster"),
     [
+        (0, 14336, False),
         (1, 14336, True),
         (128, 14336, True),
         (192, 14336, True),

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from pagefleet_engine.kernels import early_gemm
+from pagefleet_engine.kernels import activation, early_gemm, gated_gemm
+from pagefleet_engine.kernels.activation import Activation
 from pagefleet_engine.models.config import ModelConfig
 from pagefleet_engine.models.weights import Weights
 from tests.pagefleet_engine.runner import step_driver
@@ -46,3 +47,19 @@ def test_answers_and_scores_are_the_cpus(
     assert len(computed) > 10
     assert found[0][0] == found[1][0]
     assert found[0][1] == pytest.approx(found[1][1], abs=1e-3)
+
+
+def test_a_step_in_which_nobody_samples_has_no_product_of_no_rows(
+    model: tuple[ModelConfig, Weights], device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[int] = []
+
+    def product(hidden: torch.Tensor, weight: torch.Tensor, kind: Activation) -> torch.Tensor:
+        computed.append(len(hidden))
+        return activation.gated(hidden @ weight.T, kind)
+
+    monkeypatch.setattr(gated_gemm, "pays", lambda hidden, weight: gated_gemm.faster(len(hidden), 14336, 132))
+    monkeypatch.setattr(gated_gemm, "gated_product", product)
+    [sequence] = step_driver.sequences(PROMPTS[-1:], BLOCKS, 1)
+    step_driver.advance(gpu_runner(model, device), [(sequence, len(PROMPTS[-1]) - 1)])
+    assert computed and min(computed) > 0
