@@ -4,7 +4,7 @@ At few rows a product's time is that of reading its weights once. One warp bring
 accelerator, as far ahead as there is room: weights depend on nobody, so the first ones come before the rows that they
 are multiplied with (programmatic dependent launch, see `overlap`). Columns are the longer side of the matrix units'
 tile, so that few rows are not padded to 64. The width is split over programs until they fill the GPU; who reads the
-answer adds the parts up (`norm.summed`). In Gluon, as `gated_warps`.
+answer adds the parts up (`norm.summed`). In Gluon (see `hopper`).
 """
 
 from typing import NamedTuple
@@ -20,10 +20,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from pagefleet_engine.kernels.activation import Activation, activated
+from pagefleet_engine.kernels.hopper import BRINGING_REGISTERS, blocks, bring, can_bring, write
 
 _TILES = ((16, 0), (32, 0), (64, 0), (64, 32), (128, 0), (128, 32), (128, 64))
 """Rows of a tile: the matrix units take powers of two, so some are two operands beside each other."""
@@ -39,12 +39,8 @@ _LARGEST_STEP = 128
 """Of the width; of more than 32 rows half of it, so that more tiles are in flight."""
 _COLUMNS = 128
 """Of a tile; of a group of warps where it is gated, half of them gates."""
-_ALIGNED_BYTES = 16
-_BRINGING_REGISTERS: gl.constexpr = gl.constexpr(24)
 
 # by the newer name of each, or by that of Triton 3.6
-_bring = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
-_write = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
 _meet = getattr(gl, "thread_barrier", None) or gl.barrier
 _NEWER: gl.constexpr = gl.constexpr(hasattr(gl.shared_memory_descriptor, "reinterpret"))
 
@@ -80,18 +76,18 @@ def _bring_weights(weight, weights, there, stage, start, outputs, cut: gl.conste
         if cut.gated:
             gates = weights.index(stage).slice(2 * group * box, box, dim=0)
             ups = weights.index(stage).slice((2 * group + 1) * box, box, dim=0)
-            _bring(weight, [column, start], there.index(stage), gates)
-            _bring(weight, [outputs + column, start], there.index(stage), ups)
+            bring(weight, [column, start], there.index(stage), gates)
+            bring(weight, [outputs + column, start], there.index(stage), ups)
         else:
             own = weights.index(stage).slice(group * box, box, dim=0)
-            _bring(weight, [column, start], there.index(stage), own)
+            bring(weight, [column, start], there.index(stage), own)
 
 
 @gluon.jit
 def _bring_rows(hidden, more_hidden, rows, more_rows, there, stage, start, cut: gl.constexpr):
-    _bring(hidden, [0, start], there.index(stage), rows.index(stage))
+    bring(hidden, [0, start], there.index(stage), rows.index(stage))
     if cut.more_rows > 0:
-        _bring(more_hidden, [hidden.block_shape[0], start], there.index(stage), more_rows.index(stage))
+        bring(more_hidden, [hidden.block_shape[0], start], there.index(stage), more_rows.index(stage))
 
 
 @gluon.jit
@@ -137,7 +133,7 @@ def _gate(sums, room, written, column, first: gl.constexpr, gelu: gl.constexpr):
     result.permute((1, 0)).store((gates * ups.to(dtype).to(gl.float32)).to(dtype))
     fence_async_shared()
     _meet()
-    _write(written, [first, column], result)
+    write(written, [first, column], result)
 
 
 @gluon.jit
@@ -238,26 +234,23 @@ def _early_product(
             for place in (0, 1, 2)[: groups + 1]
         ],
         [4] * (groups - 1) + [1],
-        [cut.registers] * (groups - 1) + [_BRINGING_REGISTERS],
+        [cut.registers] * (groups - 1) + [BRINGING_REGISTERS],
     )  # fmt: skip
 
 
 def pays(rows: int, weight: torch.Tensor) -> bool:
     """Whether `partial_product` can compute it and beats cuBLAS, as measured on an H200 (see bench/LOG.md)."""
-    half = weight.dtype in {torch.bfloat16, torch.float16}
-    aligned = weight.stride(-1) == 1 and weight.data_ptr() % _ALIGNED_BYTES == 0
-    aligned &= weight.stride(0) * weight.element_size() % _ALIGNED_BYTES == 0
-    if weight.is_cpu or torch.cuda.get_device_capability(weight.device)[0] != 9 or not (half and aligned):
+    if not 0 < rows <= MAX_ROWS or weight.nbytes < _LEAST_BYTES or not can_bring(weight):
         return False
     programs = triton.cdiv(len(weight), _COLUMNS) * _parts(weight)
-    fills = rows <= _MANY_ROWS or 10 * programs >= 9 * _multiprocessors(weight)
-    return 0 < rows <= MAX_ROWS and fills and weight.nbytes >= _LEAST_BYTES
+    return rows <= _MANY_ROWS or 10 * programs >= 9 * _multiprocessors(weight)
 
 
 def partial_product(hidden: torch.Tensor, weight: torch.Tensor, *, parts: int | None = None) -> torch.Tensor:
     """[parts, rows, outputs] float32, whose sum over parts is `hidden` [rows, width] · `weight` [outputs, width]ᵀ.
 
-    By default in as many parts as there are multiprocessors for.
+    By default in as many parts as there are multiprocessors for. Rows of `hidden` lie one after another. The kernel
+    before may still write `hidden`, but not `weight`, which is read ahead of it.
     """
     count, outputs = len(hidden), len(weight)
     rows, more_rows = _tile(count)
@@ -270,7 +263,10 @@ def partial_product(hidden: torch.Tensor, weight: torch.Tensor, *, parts: int | 
 
 
 def gated_product(hidden: torch.Tensor, weight: torch.Tensor, kind: Activation) -> torch.Tensor:
-    """[rows, inner] = act(gate) · up of `hidden` [rows, width] · `weight` [2 · inner, width]ᵀ, gates first."""
+    """[rows, inner] = act(gate) · up of `hidden` [rows, width] · `weight` [2 · inner, width]ᵀ, gates first.
+
+    As with `partial_product`, the kernel before may still write `hidden` alone.
+    """
     count, inner = len(hidden), len(weight) // 2
     out = torch.empty((count, inner), dtype=hidden.dtype, device=hidden.device)
     grid = (gated_programs(count, inner), 1)
@@ -303,12 +299,10 @@ def _launch(
     sums = columns // groups * (rows + more_rows) // 128
     registers, of_second = (168, 240) if groups == 2 and sums > 96 else (128, 168)
     cut = Cut(stages, groups, gated, gelu, more_rows, of_second)
-    left, right = _blocks(hidden, rows, step), _blocks(hidden, more_rows or 16, step)
-    answers = (
-        (left, right) if written is None else (_blocks(written, rows, box), _blocks(written, more_rows or 16, box))
-    )
+    left, right = blocks(hidden, rows, step), blocks(hidden, more_rows or 16, step)
+    answers = (left, right) if written is None else (blocks(written, rows, box), blocks(written, more_rows or 16, box))
     _early_product[grid](
-        left, right, _blocks(weight, box, step), *answers, parts, count, outputs, width, cut,
+        left, right, blocks(weight, box, step), *answers, parts, count, outputs, width, cut,
         num_warps=4, maxnreg=registers, launch_pdl=True,
     )  # fmt: skip
 
@@ -327,9 +321,3 @@ def _parts(weight: torch.Tensor) -> int:
 
 def _multiprocessors(tensor: torch.Tensor) -> int:
     return int(torch.cuda.get_device_properties(tensor.device).multi_processor_count)
-
-
-def _blocks(matrix: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
-    numbers = gl.bfloat16 if matrix.dtype == torch.bfloat16 else gl.float16
-    layout = gl.NVMMASharedLayout.get_default_for([rows, columns], numbers)
-    return TensorDescriptor(matrix, list(matrix.shape), list(matrix.stride()), [rows, columns], layout)

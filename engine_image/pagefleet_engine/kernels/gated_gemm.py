@@ -9,21 +9,13 @@ import triton
 
 from pagefleet_engine.kernels import early_gemm, gated_warps
 from pagefleet_engine.kernels.activation import Activation
-
-_ALIGNED_BYTES = 16
+from pagefleet_engine.kernels.hopper import ALIGNED_BYTES, can_bring
 
 
 def pays(hidden: torch.Tensor, weight: torch.Tensor) -> bool:
     """Whether these kernels can compute the product, and beat a product and an activation apart: on Hopper, with 16-bit
     numbers in rows that lie on 16 bytes, those of the product too."""
-    half = weight.dtype in {torch.bfloat16, torch.float16} and hidden.dtype == weight.dtype
-    aligned = all(
-        tensor.stride(-1) == 1 and tensor.stride(0) * tensor.element_size() % _ALIGNED_BYTES == 0
-        and tensor.data_ptr() % _ALIGNED_BYTES == 0
-        for tensor in (hidden, weight)
-    )  # fmt: skip
-    aligned &= len(weight) // 2 * weight.element_size() % _ALIGNED_BYTES == 0
-    if not (half and aligned) or weight.is_cpu or torch.cuda.get_device_capability(weight.device)[0] != 9:
+    if not can_bring(hidden, weight) or len(weight) // 2 * weight.element_size() % ALIGNED_BYTES:
         return False
     multiprocessors = torch.cuda.get_device_properties(weight.device).multi_processor_count
     return faster(len(hidden), len(weight) // 2, multiprocessors)

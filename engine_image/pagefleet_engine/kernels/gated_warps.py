@@ -2,7 +2,7 @@
 
 There are two groups or three. Each has 64 rows of a tile to itself and waits for nobody but the bringing warp, so that
 one multiplies while another computes activations. A tile's gates and ups lie beside each other in shared memory, as
-one operand of 256 columns. In Gluon, Triton's language for what its compiler would decide otherwise; for Hopper.
+one operand of 256 columns. In Gluon, for Hopper (see `hopper`).
 """
 
 from typing import NamedTuple
@@ -18,9 +18,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from pagefleet_engine.kernels.activation import Activation, activated
+from pagefleet_engine.kernels.hopper import BRINGING_REGISTERS, blocks, bring, write
 
 _GROUP_ROWS = 64
 TILE = (2 * _GROUP_ROWS, 128)
@@ -28,11 +28,6 @@ TILE = (2 * _GROUP_ROWS, 128)
 _WIDTH = 64
 _THREE_GROUPS_TURN = 1.47
 """What a turn of tiles takes by three groups, for 1 by two: as measured on an H200 (see bench/LOG.md)."""
-_BRINGING_REGISTERS: gl.constexpr = gl.constexpr(24)
-
-# by the newer name of each, or by that of Triton 3.6
-_bring = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
-_write = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
 
 
 class Cut(NamedTuple):
@@ -83,9 +78,9 @@ def _bring_tiles(hidden, weight, tiles, weights, free, there, rows, cut: gl.cons
             ups = weights.index(stage).slice(half, half, dim=0)
             for group in gl.static_range(groups):
                 place = (row * groups + group) * part
-                _bring(hidden, [place, start], there.index(stage), tiles.index(stage * groups + group))
-            _bring(weight, [column * half, start], there.index(stage), gates)
-            _bring(weight, [cut.inner + column * half, start], there.index(stage), ups)
+                bring(hidden, [place, start], there.index(stage), tiles.index(stage * groups + group))
+            bring(weight, [column * half, start], there.index(stage), gates)
+            bring(weight, [cut.inner + column * half, start], there.index(stage), ups)
             step += 1
 
 
@@ -119,7 +114,7 @@ def _multiply_tiles(out, tiles, weights, result, free, there, rows, GROUP: gl.co
         tma.store_wait(0)
         result.store((gates * ups.to(out.dtype).to(gl.float32)).to(out.dtype))
         fence_async_shared()
-        _write(out, [(row * cut.groups + GROUP) * part, column * half], result)
+        write(out, [(row * cut.groups + GROUP) * part, column * half], result)
     tma.store_wait(0)
 
 
@@ -152,7 +147,7 @@ def _gated_tiles(hidden, weight, out, rows, cut: gl.constexpr):
             for place in (0, 1, 2, 3)[: groups + 1]
         ],
         [4] * (groups - 1) + [1],
-        [cut.registers] * (groups - 1) + [_BRINGING_REGISTERS],
+        [cut.registers] * (groups - 1) + [BRINGING_REGISTERS],
     )
 
 
@@ -174,7 +169,7 @@ def gated_product(
     groups = groups or groups_for(rows, inner, most)
     cut = Cut(inner, width, kind == "gelu_tanh")
     _gated_tiles[(min(_tiles(rows, inner, groups), most),)](
-        _blocks(hidden, _GROUP_ROWS, _WIDTH), _blocks(weight, TILE[1], _WIDTH), _blocks(out, _GROUP_ROWS, TILE[1]),
+        blocks(hidden, _GROUP_ROWS, _WIDTH), blocks(weight, TILE[1], _WIDTH), blocks(out, _GROUP_ROWS, TILE[1]),
         rows, cut.of_three() if groups == 3 else cut, num_warps=4,
     )  # fmt: skip
     return out
@@ -189,9 +184,3 @@ def groups_for(rows: int, inner: int, multiprocessors: int) -> int:
 
 def _tiles(rows: int, inner: int, groups: int) -> int:
     return int(triton.cdiv(rows, groups * _GROUP_ROWS) * triton.cdiv(inner, TILE[1]))
-
-
-def _blocks(matrix: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
-    numbers = gl.bfloat16 if matrix.dtype == torch.bfloat16 else gl.float16
-    layout = gl.NVMMASharedLayout.get_default_for([rows, columns], numbers)
-    return TensorDescriptor(matrix, list(matrix.shape), list(matrix.stride()), [rows, columns], layout)

@@ -1,7 +1,9 @@
 """Programmatic dependent launch (compute capability 9.0 on): a kernel is set up while the one before it ends.
 
-A launcher's `pdl` turns it on. Such a kernel may do nothing but prefetch constants before it waits for the kernel
-before it; it lets the kernel after it be set up at once, which then waits in the same way.
+A launcher's `pdl` turns it on. Such a kernel may read nothing but weights before it waits for the kernel before it, and
+write nothing; it lets the kernel after it be set up at once, which then waits in the same way. Some thread of it waits
+whatever it has to do: who waits for a kernel that ended waits for all before it, so that memory may change hands among
+any of them.
 """
 
 import triton
