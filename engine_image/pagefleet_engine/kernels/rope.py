@@ -123,8 +123,11 @@ def _rope_kernel(
         heads = (program - QUERY_PROGRAMS - KV_PROGRAMS) * PROGRAM_HEADS + local_heads
         dimensions = tl.arange(0, HEAD_BLOCK)[None, :]
         inside = (dimensions < HEAD) & (heads < KV_HEADS)
-        values = summed(projected + (HEADS + KV_HEADS + heads) * HEAD + dimensions, inside, part_stride, PARTS, dtype)
+        places = (HEADS + KV_HEADS + heads) * HEAD + dimensions
+        values = summed(projected + places, inside, part_stride, PARTS, dtype)
         tl.store(page + (KV_HEADS + heads) * head_stride + dimensions, values.to(dtype), mask=inside)
+        if KEYS_IN_PLACE and PARTS > 0:
+            tl.store(row + places, values.to(dtype), mask=inside)
 
 
 def rope_and_cache(
@@ -152,7 +155,8 @@ def rope_and_cache(
     [tokens]; `rotary_table` float32 [max_positions, rotary_size], cosines then sines, None for a layer without
     positions; `kv` [blocks + 1, 2, kv_heads, 16, head_size]; norm weights [head_size]. Dimensions from
     `rotary_size` on pass through. `keys_in_place` leaves the finished keys in `qkv` too. With `parts`,
-    float32 [parts, tokens, as `qkv`], what is rotated is their sum, and `qkv` is only written (`early_gemm`).
+    float32 [parts, tokens, as `qkv`], what is rotated is their sum, and `qkv` is only written (`early_gemm`): the
+    queries, and with `keys_in_place` all.
     """
     tokens = qkv.shape[0]
     if tokens == 0:

@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from pagefleet_engine.kernels import early_gemm
 from pagefleet_engine.kernels.attention_sections import SECTION_HEADS, choose_sections
 from pagefleet_engine.kernels.decode_attention import (
     choose_decode_config,
@@ -19,7 +20,7 @@ from pagefleet_engine.kernels.launches import Launches
 from pagefleet_engine.kernels.prefill_attention import prefill_attention
 from pagefleet_engine.models.config import ModelConfig
 
-EARLY_ROWS = range(48, 193)
+_EARLY_DECODES = range(48, early_gemm.MAX_ROWS + 1)
 """So many decodes' attention is set up while the kernel before ends; with fewer, what the product after it brings ahead
 gets into their way (see bench/LOG.md)."""
 
@@ -123,7 +124,7 @@ class Attention:
         decode_attention(
             queries[:rows], memory, step.block_tables, step.seats, step.context_lengths, out[:rows],
             scale=config.query_scale, splits=splits, window=window, soft_cap=config.attention_soft_cap,
-            scratch=self._scratch, kept=kept, pdl=self._hopper and rows in EARLY_ROWS,
+            scratch=self._scratch, kept=kept, pdl=self._hopper and rows in _EARLY_DECODES,
             config=choose_decode_config(config.head_size, memory.element_size(), splits, crowd),
         )  # fmt: skip
 
