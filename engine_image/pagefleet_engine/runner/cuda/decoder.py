@@ -145,8 +145,20 @@ class CudaDecoder:
         """Whether `forward_few` can compute so many rows of this model, and is the faster way."""
         config = self.config
         plain = config.norm_placement == "pre" and config.head_norm != "all" and config.experts is None
-        plain = plain and self._alone and not self.adapted and not self._comes_early(rows, self.layers[0].down)
+        plain = plain and self._alone and not self.adapted and not self._layers_come_early(rows)
         return rows <= FEW_ROWS and plain and gemv.fits(rows, self.layers[0].qkv)
+
+    def _layers_come_early(self, rows: int) -> bool:
+        """Whether all products of a layer do: a handful of rows gains by them then, and only so was it measured."""
+        layer = self.layers[0]
+        products = (layer.output, layer.down)
+        return self._projects_early(0, rows) and all(self._comes_early(rows, weight) for weight in products)
+
+    def _projects_early(self, index: int, rows: int) -> bool:
+        """Whether queries, keys and values come in parts: nothing is done to them before the rotation."""
+        layer = self.layers[index]
+        plain = layer.qkv_bias is None and self.config.head_norm != "all"
+        return plain and self._comes_early(rows, layer.qkv)
 
     def _early(self, rows: torch.Tensor) -> bool:
         return self._hopper and (len(rows) <= EARLY_ROWS or self._comes_early(len(rows), self.layers[0].down))
@@ -255,7 +267,7 @@ class CudaDecoder:
     def _project(self, index: int, rows: StepRows, normed: torch.Tensor, qkv: torch.Tensor) -> None:
         """Layer `index`'s queries, keys and values, normed and rotated, in `qkv` and (the latter two) in the cache."""
         config, layer = self.config, self.layers[index]
-        if layer.qkv_bias is None and config.head_norm != "all" and self._comes_early(len(normed), layer.qkv):
+        if self._projects_early(index, len(normed)):
             self._rotate(index, rows, qkv, early_gemm.partial_product(normed, layer.qkv))
             return
         self._linear_into(normed, layer.qkv, layer.qkv_bias, qkv)

@@ -49,6 +49,16 @@ def test_answers_and_scores_are_the_cpus(
     assert found[0][1] == pytest.approx(found[1][1], abs=1e-3)
 
 
+@pytest.mark.parametrize("small", [None, "qkv", "output", "down"])
+def test_a_handful_of_rows_leaves_the_fused_products_where_whole_layers_come_early(
+    model: tuple[ModelConfig, Weights], device: str, monkeypatch: pytest.MonkeyPatch, small: str | None
+) -> None:
+    decoder = gpu_runner(model, device)._decoder
+    alone = None if small is None else getattr(decoder.layers[0], small)
+    monkeypatch.setattr(early_gemm, "pays", lambda rows, weight: weight is not alone)
+    assert decoder.few_rows_fit(8) == (small is not None)
+
+
 def test_a_step_in_which_nobody_samples_has_no_product_of_no_rows(
     model: tuple[ModelConfig, Weights], device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
