@@ -19,16 +19,14 @@ from pagefleet_engine.models.layers import LayerWeights, TopWeights
 from pagefleet_engine.runner.cuda import experts
 from pagefleet_engine.runner.cuda.adapting import Adapting, Linear
 from pagefleet_engine.runner.cuda.attention import Attention, AttentionStep
+from pagefleet_engine.runner.cuda.early import Early
 from pagefleet_engine.runner.cuda.packing import DENSE_MIN_TOKENS
 from pagefleet_engine.runner.cuda.rows import DeviceStep, StepRows
 
 Reduce = Callable[[torch.Tensor], torch.Tensor]
 
-
 FEW_ROWS = 8
 """Up to so many rows the fused products beat the library's (see bench/LOG.md)."""
-EARLY_ROWS = 8
-"""Up to so many rows kernels are set up while the one before them ends; more where `early_gemm` has the products."""
 MANY_ROWS = 1024
 """From so many rows on a pass over them costs more than a sum inside a product (likewise)."""
 
@@ -60,7 +58,7 @@ class CudaDecoder:
             eps=config.norm_eps, unit_offset=config.norm_unit_offset, round_first=config.norm_placement != "post"
         )
         self._rotary = [table.to(self.device) for table in rotary.tables(config, max_positions)]
-        self._hopper = torch.cuda.get_device_capability(self.device) >= (9, 0)
+        self._early = Early(config, layers, self.device, in_parts=self._alone and not self.adapted)
         self.attention = Attention(
             config, self.device, self.dtype, max_decodes=max_decodes, batch_invariant=batch_invariant
         )
@@ -137,41 +135,14 @@ class CudaDecoder:
         if len(residual) == 1 or not gated_gemm.pays(residual, _there(layer.gate_up)):
             norm_before = self._fused(layer.mlp_norm)
             return gemv.gated_linear(residual, _there(layer.gate_up), self.config.activation, norm=norm_before)
-        early = self._early(residual)
-        normed = norm.rms_norm(residual, _there(layer.mlp_norm), **self._norms, pdl=early)
-        return self._gated(index, normed, adapters)
+        return self._gated(index, self._normed(residual, _there(layer.mlp_norm)), adapters)
 
     def few_rows_fit(self, rows: int) -> bool:
         """Whether `forward_few` can compute so many rows of this model, and is the faster way."""
         config = self.config
         plain = config.norm_placement == "pre" and config.head_norm != "all" and config.experts is None
-        plain = plain and self._alone and not self.adapted and not self._layers_come_early(rows)
+        plain = plain and self._alone and not self.adapted and not self._early.brings_layers(rows)
         return rows <= FEW_ROWS and plain and gemv.fits(rows, self.layers[0].qkv)
-
-    def _layers_come_early(self, rows: int) -> bool:
-        """Whether all products of a layer do: a handful of rows gains by them then, and only so was it measured."""
-        layer = self.layers[0]
-        products = (layer.output, layer.down)
-        return self._projects_early(0, rows) and all(self._comes_early(rows, weight) for weight in products)
-
-    def _projects_early(self, index: int, rows: int) -> bool:
-        """Whether queries, keys and values come in parts: nothing is done to them before the rotation."""
-        layer = self.layers[index]
-        plain = layer.qkv_bias is None and self.config.head_norm != "all"
-        return plain and self._comes_early(rows, layer.qkv)
-
-    def _early(self, rows: torch.Tensor) -> bool:
-        return self._hopper and (len(rows) <= EARLY_ROWS or self._comes_early(len(rows), self.layers[0].down))
-
-    def _comes_early(self, rows: int, weight: torch.Tensor | None) -> bool:
-        """Whether `early_gemm` computes this product of so many rows, in parts."""
-        return self._alone and not self.adapted and weight is not None and early_gemm.pays(rows, weight)
-
-    def _delta(self, rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """A product that is added to the residual next, maybe in parts; where there are no adapters and no ranks."""
-        if self._comes_early(len(rows), weight):
-            return early_gemm.partial_product(rows, weight)
-        return self._linear(rows, weight, None)
 
     def _fused(self, weight: torch.Tensor | None) -> gemv.Norm:
         return gemv.Norm(_there(weight), self.config.norm_eps, self.config.norm_unit_offset)
@@ -184,10 +155,7 @@ class CudaDecoder:
         """Embed the rows into `residual`, and project them for the first layer into `qkv`, which is cached."""
         self._embed(rows, residual)
         weight = self.layers[0].input_norm
-        normed = (
-            residual if weight is None else norm.rms_norm(residual, weight, **self._norms, pdl=self._early(residual))
-        )
-        self._project(0, rows, normed, qkv)
+        self._project(0, rows, residual if weight is None else self._normed(residual, weight), qkv)
 
     def _embed(self, rows: StepRows, residual: torch.Tensor) -> torch.Tensor:
         torch.index_select(self.top.embedding, 0, rows.tokens, out=residual)
@@ -225,12 +193,14 @@ class CudaDecoder:
         if attended is None or self.sums_in_products(len(residual)):
             if attended is not None:
                 torch.addmm(residual, attended, layer.output.t(), out=residual)
-            normed = norm.rms_norm(residual, _there(layer.mlp_norm), **self._norms)
+            normed = self._normed(residual, _there(layer.mlp_norm))
             torch.addmm(residual, self._gated(index, normed, adapters), _there(layer.down).t(), out=residual)
-            return residual if following is None else norm.rms_norm(residual, following, **self._norms)
-        if following is not None and self._comes_early(len(residual), layer.down):
-            normed = self._add(self._delta(attended, layer.output), residual, layer.post_attention_norm, layer.mlp_norm)
-            delta = self._delta(self._gated(index, normed, adapters), _there(layer.down))
+            return residual if following is None else self._normed(residual, following)
+        if following is not None and self._early.brings(len(residual), layer.down):
+            normed = self._add(
+                self._early.product(attended, layer.output), residual, layer.post_attention_norm, layer.mlp_norm
+            )
+            delta = self._early.product(self._gated(index, normed, adapters), _there(layer.down))
             return self._add(delta, residual, layer.post_mlp_norm, following)
         delta = self._reduce(self._adapted_linear(index, "output", attended, layer.output, adapters))
         normed = self._add(delta, residual, layer.post_attention_norm, layer.mlp_norm)
@@ -250,14 +220,13 @@ class CudaDecoder:
             self.config.activation,
             # of many rows it would be the largest tensor of a step beside the one that it is made from
             in_place=self._alone and len(normed) >= MANY_ROWS,
-            pdl=self._early(normed),
+            pdl=self._early.sets_up(len(normed)),
         )
 
     def logits(self, hidden: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         """Next-token logits of some rows of `forward`'s result, written to `out` [rows, vocabulary] and returned."""
         config = self.config
-        normed = norm.rms_norm(hidden, self.top.final_norm, **self._norms, pdl=self._early(hidden))
-        self._linear_into(normed, self.top.head, None, out)
+        self._linear_into(self._normed(hidden, self.top.final_norm), self.top.head, None, out)
         if config.logit_scale != 1.0:
             out.mul_(config.logit_scale)
         if config.logit_soft_cap is not None:
@@ -267,7 +236,7 @@ class CudaDecoder:
     def _project(self, index: int, rows: StepRows, normed: torch.Tensor, qkv: torch.Tensor) -> None:
         """Layer `index`'s queries, keys and values, normed and rotated, in `qkv` and (the latter two) in the cache."""
         config, layer = self.config, self.layers[index]
-        if self._projects_early(index, len(normed)):
+        if self._early.projects(len(normed), layer):
             self._rotate(index, rows, qkv, early_gemm.partial_product(normed, layer.qkv))
             return
         self._linear_into(normed, layer.qkv, layer.qkv_bias, qkv)
@@ -289,7 +258,7 @@ class CudaDecoder:
             query_norm=layer.query_norm if per_head else None, key_norm=layer.key_norm if per_head else None,
             eps=config.norm_eps, unit_offset=config.norm_unit_offset,
             # whole prompts are attended to from here, and only they come in so many rows
-            keys_in_place=len(qkv) >= DENSE_MIN_TOKENS, parts=parts, pdl=self._early(qkv),
+            keys_in_place=len(qkv) >= DENSE_MIN_TOKENS, parts=parts, pdl=self._early.sets_up(len(qkv)),
         )  # fmt: skip
 
     def _linear_into(
@@ -313,16 +282,15 @@ class CudaDecoder:
         self, delta: torch.Tensor, residual: torch.Tensor, post: torch.Tensor | None, following: torch.Tensor | None
     ) -> torch.Tensor:
         """Add to the residual in place, normed first where the family does so; what the next part reads."""
-        scale = self.config.residual_scale
+        scale, early = self.config.residual_scale, self._early.sets_up(len(residual))
         if post is not None:
-            return norm.sandwich(
-                delta, post, residual, following, delta_scale=scale, **self._norms, pdl=self._early(residual)
-            )
+            return norm.sandwich(delta, post, residual, following, delta_scale=scale, **self._norms, pdl=early)
         if following is None:
             return residual.add_(delta, alpha=scale)
-        return norm.add_rms_norm(
-            delta, residual, following, delta_scale=scale, **self._norms, pdl=self._early(residual)
-        )
+        return norm.add_rms_norm(delta, residual, following, delta_scale=scale, **self._norms, pdl=early)
+
+    def _normed(self, rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return norm.rms_norm(rows, weight, **self._norms, pdl=self._early.sets_up(len(rows)))
 
 
 def _there(weight: torch.Tensor | None) -> torch.Tensor:
