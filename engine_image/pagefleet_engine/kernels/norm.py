@@ -140,7 +140,7 @@ def sandwich(
 ) -> torch.Tensor:
     """`residual` += norm(`delta`) · `delta_scale` in place, then the next norm of it (Gemma 2 and 3, OLMo 2).
 
-    Without `next_weight` the result is a copy of the residual.
+    Without `next_weight` the result is a copy of the residual. `delta` may be in parts, as in `add_rms_norm`.
     """
     out = _like(residual)
     _launch(delta, residual, out, post_weight, next_weight, eps, delta_scale, unit_offset, round_first, warps, pdl)

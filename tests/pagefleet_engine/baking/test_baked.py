@@ -140,3 +140,15 @@ def test_a_model_is_named_with_its_gpus(tmp_path: Path) -> None:
     own.write_text(json.dumps(fields))
     assert known.subject(str(own)).tensor_parallel == 1
     assert known.subject(f"{own}/2").config == known.subject(str(own)).config
+
+
+@pytest.mark.parametrize(("name", "brought"), [("H200", True), ("A100", False), ("B200", False)])
+def test_a_card_that_is_not_there_is_taken_for_what_it_is(name: str, brought: bool) -> None:
+    import torch
+
+    from pagefleet_engine.baking import absent, known
+    from pagefleet_engine.kernels import early_gemm
+
+    weight = torch.empty(4096, 4096, dtype=torch.bfloat16, device=absent.NOWHERE)
+    with absent.standing_in(known.card(name)):
+        assert early_gemm.pays(8, weight) == brought

@@ -19,14 +19,14 @@ KINDS = {
 INDEX = torch.zeros(2, dtype=torch.int32)
 
 
-def decode(kind: Kind, splits: int) -> object:
+def decode(kind: Kind, splits: int, pdl: bool) -> object:
     heads, device = kind.heads, torch.device("cpu")
     rows = torch.zeros(1, heads.queries, heads.size, dtype=kind.dtype)
     kv = torch.zeros(2, 2, heads.kv, 16, heads.size, dtype=kind.dtype)
     return decode_attention(
         rows, kv, INDEX[:, None], INDEX[:1], INDEX[:1], rows, scale=1.0, splits=splits,
         scratch=decode_scratch(1, splits, heads.queries, heads.size, device), window=kind.window,
-        soft_cap=kind.soft_cap, config=choose_decode_config(heads.size, 2, splits),
+        soft_cap=kind.soft_cap, config=choose_decode_config(heads.size, 2, splits), pdl=pdl,
     )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def prefill(kind: Kind, max_tokens: int, capability: tuple[int, int], sections: 
 
 def cases(capability: int) -> Iterator[tuple[str, Callable[[], object]]]:
     for name, kind in KINDS.items():
-        yield f"decode {name}", partial(decode, kind, 8)
+        yield f"decode {name}", partial(decode, kind, 8, capability >= 90)
         yield f"prefill {name}", partial(prefill, kind, 512, (capability // 10, 0))
 
 

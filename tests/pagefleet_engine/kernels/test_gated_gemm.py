@@ -23,7 +23,8 @@ def test_every_number_of_rows_is_right(device: str, kind: Activation, rows: int,
     torch.manual_seed(rows)
     hidden = torch.randn(rows, width, device=device).bfloat16()
     weight = (torch.randn(2 * inner, width, device=device) * 0.02).bfloat16()
-    found, wanted = gated_gemm.gated_product(hidden, weight, kind).float(), apart(hidden, weight, kind).float()
+    wanted = apart(hidden, weight, kind).float()  # the kernel before may not be the one that writes the weight
+    found = gated_gemm.gated_product(hidden, weight, kind).float()
     assert (found - wanted).norm() < 1e-2 * wanted.norm()
 
 
