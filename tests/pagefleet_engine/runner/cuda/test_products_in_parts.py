@@ -1,5 +1,8 @@
 """Products that come in parts: the layers around them add the parts up. torch stands in for the kernel."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -8,7 +11,9 @@ from pagefleet_engine.kernels.activation import Activation
 from pagefleet_engine.models.config import ModelConfig
 from pagefleet_engine.models.weights import Weights
 from tests.pagefleet_engine.runner import step_driver
+from tests.pagefleet_engine.runner.cuda import test_families_numerics as numerics
 from tests.pagefleet_engine.runner.cuda.test_runner import BLOCKS, PROMPTS, cpu_runner, gpu_runner, model
+from tests.pagefleet_engine.runner.family_models import FAMILIES, write
 
 __all__ = ["model"]
 
@@ -23,18 +28,24 @@ def in_parts(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return torch.stack([share @ weight.float().T for share in shares])
 
 
-@pytest.mark.parametrize("interleaved", [False, True], ids=["whole prompts", "chunks beside decodes"])
-def test_answers_and_scores_are_the_cpus(
-    model: tuple[ModelConfig, Weights], device: str, monkeypatch: pytest.MonkeyPatch, interleaved: bool
-) -> None:
-    computed: list[int] = []
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Rows of each product that came in parts: all that may."""
+    counts: list[int] = []
 
     def product(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        computed.append(len(hidden))
+        counts.append(len(hidden))
         return in_parts(hidden, weight)
 
-    monkeypatch.setattr(early_gemm, "pays", lambda rows, weight: rows <= early_gemm.MAX_ROWS)
+    monkeypatch.setattr(early_gemm, "pays", lambda rows, weight: 0 < rows <= early_gemm.MAX_ROWS)
     monkeypatch.setattr(early_gemm, "partial_product", product)
+    return counts
+
+
+@pytest.mark.parametrize("interleaved", [False, True], ids=["whole prompts", "chunks beside decodes"])
+def test_answers_and_scores_are_the_cpus(
+    model: tuple[ModelConfig, Weights], device: str, computed: list[int], interleaved: bool
+) -> None:
     found = []
     for runner in (gpu_runner(model, device), cpu_runner(model)):
         batch = step_driver.sequences(PROMPTS, BLOCKS, 3)
@@ -44,9 +55,34 @@ def test_answers_and_scores_are_the_cpus(
         run(runner, batch, 3)
         scores = [entry.logprob for each in batch for result in each.results for entry in result.prompt_logprobs]
         found.append(([sequence.answer[:3] for sequence in batch], scores))
-    assert len(computed) > 10
+    assert len(computed) > 5
     assert found[0][0] == found[1][0]
     assert found[0][1] == pytest.approx(found[1][1], abs=1e-3)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "family", ["qwen2", "gemma2", "gemma3", "granite", "phi4, partial longrope", "qwen3 moe, some dense layers"]
+)
+def test_families_answer_as_transformers_does(
+    request: pytest.FixtureRequest, tmp_path: Path, device: str, computed: list[int], family: str
+) -> None:
+    saved = (tmp_path, write(FAMILIES[family], tmp_path))
+    numerics.test_prompts_in_chunks_and_answers_are_those_of_transformers(request, saved, device)
+    assert len(computed) > 20
+
+
+@pytest.mark.parametrize(
+    "large",
+    [lambda outputs, width: outputs < width, lambda outputs, width: outputs != width],
+    ids=["down alone", "all but the output"],
+)
+def test_layers_may_have_products_of_both_kinds(
+    model: tuple[ModelConfig, Weights], device: str, computed: list[int], monkeypatch: pytest.MonkeyPatch,
+    large: Callable[[int, int], bool],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(early_gemm, "pays", lambda rows, weight: large(*weight.shape))
+    test_answers_and_scores_are_the_cpus(model, device, computed, interleaved=True)
 
 
 @pytest.mark.parametrize("small", [None, "qkv", "output", "down"])
