@@ -16,7 +16,6 @@ import torch
 import triton
 import triton.language as tl
 
-from pagefleet_engine.kernels.overlap import wait_for_inputs
 from pagefleet_engine.steps import MIN_TEMPERATURE
 
 Cut = tuple[int, int]
@@ -63,13 +62,12 @@ def _gumbel(seed, position, tokens):
 @triton.jit
 def _partial_kernel(
     logits, temperature, seeds, positions, seats, best_keys, best_tokens, row_stride, vocab,
-    MIN_TEMPERATURE: tl.constexpr, SEATED: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
+    MIN_TEMPERATURE: tl.constexpr, SEATED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The best token of one chunk of one row; key inf where a logit is no number to choose by."""
     row = tl.program_id(0)
     chunk = tl.program_id(1)
     tokens = chunk * BLOCK + tl.arange(0, BLOCK)
-    wait_for_inputs(PDL)
     source = logits + row.to(tl.int64) * row_stride + tokens
     values = tl.load(source, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
     unusable = (values != values) | (values == float("inf"))
@@ -87,10 +85,9 @@ def _partial_kernel(
 
 
 @triton.jit
-def _best_kernel(best_keys, best_tokens, tokens_out, chunks, vocab, BLOCK: tl.constexpr, PDL: tl.constexpr):
+def _best_kernel(best_keys, best_tokens, tokens_out, chunks, vocab, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     columns = tl.arange(0, BLOCK)
-    wait_for_inputs(PDL)
     keys = tl.load(best_keys + row * chunks + columns, mask=columns < chunks, other=float("-inf"))
     best, place = tl.max(keys, axis=0, return_indices=True)
     token = tl.load(best_tokens + row * chunks + place)
@@ -107,7 +104,6 @@ def sample(
     *,
     seats: torch.Tensor | None = None,
     cut: Cut | None = None,
-    pdl: bool = False,
 ) -> None:
     """Write the next token of each row of `logits` [rows, vocab] into `tokens_out` [rows] int32.
 
@@ -126,10 +122,9 @@ def sample(
     _partial_kernel[(rows, chunks)](
         logits, temperature, seeds, positions, positions if seats is None else seats, keys, tokens,
         logits.stride(0), vocab, MIN_TEMPERATURE=MIN_TEMPERATURE, SEATED=seats is not None, BLOCK=block,
-        PDL=pdl, num_warps=warps, launch_pdl=pdl,
+        num_warps=warps,
     )  # fmt: skip
     width = triton.next_power_of_2(chunks)
     _best_kernel[(rows,)](
-        keys, tokens, tokens_out, chunks, vocab, BLOCK=width, PDL=pdl, num_warps=1 if width < 256 else 2,
-        launch_pdl=pdl,
+        keys, tokens, tokens_out, chunks, vocab, BLOCK=width, num_warps=1 if width < 256 else 2,
     )  # fmt: skip
