@@ -40,8 +40,8 @@ def pays(rows: int, weight: torch.Tensor) -> bool:
 def partial_product(hidden: torch.Tensor, weight: torch.Tensor, *, parts: int | None = None) -> torch.Tensor:
     """[parts, rows, outputs] float32, whose sum over parts is `hidden` [rows, width] · `weight` [outputs, width]ᵀ.
 
-    By default in as many parts as there are multiprocessors for. Rows of `hidden` lie one after another. The kernel
-    before may still write `hidden`, but not `weight`, which is read ahead of it.
+    Of 1 to `MAX_ROWS` rows, which lie one after another; by default in as many parts as there are multiprocessors for.
+    The kernel before may still write `hidden`, but not `weight`, which is read ahead of it.
     """
     count, outputs = len(hidden), len(weight)
     rows, more_rows = _tile(count)
@@ -56,7 +56,7 @@ def partial_product(hidden: torch.Tensor, weight: torch.Tensor, *, parts: int | 
 def gated_product(hidden: torch.Tensor, weight: torch.Tensor, kind: Activation) -> torch.Tensor:
     """[rows, inner] = act(gate) · up of `hidden` [rows, width] · `weight` [2 · inner, width]ᵀ, gates first.
 
-    As with `partial_product`, the kernel before may still write `hidden` alone.
+    Of 1 to `MAX_ROWS` rows. As with `partial_product`, the kernel before may still write `hidden` alone.
     """
     count, inner = len(hidden), len(weight) // 2
     out = torch.empty((count, inner), dtype=hidden.dtype, device=hidden.device)
@@ -87,9 +87,11 @@ def _launch(
     programs = 2 if gated and groups == 1 else 1
     stages = _ROOM // programs // ((columns + rows + more_rows) * step * weight.element_size())
     box = columns // groups // (2 if gated else 1)
+    # a thread's; for many a multiprocessor's registers go to its 384 threads, and the bringing ones' on to the others
     sums = columns // groups * (rows + more_rows) // 128
     registers, of_second = (168, 240) if groups == 2 and sums > 96 else (128, 168)
     cut = Cut(stages, groups, gated, gelu, more_rows, of_second)
+    # what is not used must be there all the same
     left, right = blocks(hidden, rows, step), blocks(hidden, more_rows or 16, step)
     answers = (left, right) if written is None else (blocks(written, rows, box), blocks(written, more_rows or 16, box))
     early_product[grid](
