@@ -52,6 +52,7 @@ def on_trial(service: Service, watch: Watch, analysis: Json, **engine: Any) -> N
     """Change the engine, and wait until it is compared with the earlier one."""
     patch(service, engine=engine, rollout={"analysis": analysis})
     watch.until(lambda body: "compares 1 pod" in (condition(body, "Reconciling") or {}).get("message", ""), 90)
+    until_every_pod_answers(service, [pod for pod in service.pods() if not pod.terminating])
     assert service.deployment()["spec"].get("paused") is True, "no earlier pod goes before the comparison is over"
 
 
