@@ -110,6 +110,8 @@ class CudaDecoder:
         self, attended: torch.Tensor, residual: torch.Tensor, adapters: torch.Tensor, kept: torch.Tensor | None
     ) -> torch.Tensor:
         """The rows `kept` (None: all) after the last layer's attention to the layer's end."""
+        if kept is not None and len(kept) == 0:
+            return residual[:0]  # nobody samples, so that nothing is left to compute
         if kept is not None:
             attended, residual = attended.index_select(0, kept), residual.index_select(0, kept)
             adapters = adapters.index_select(0, kept) if self.adapted else adapters
@@ -197,9 +199,8 @@ class CudaDecoder:
             torch.addmm(residual, self._gated(index, normed, adapters), _there(layer.down).t(), out=residual)
             return residual if following is None else self._normed(residual, following)
         if following is not None and self._early.brings(len(residual), layer.down):
-            normed = self._add(
-                self._early.product(attended, layer.output), residual, layer.post_attention_norm, layer.mlp_norm
-            )
+            delta = self._early.product(attended, layer.output)
+            normed = self._add(delta, residual, layer.post_attention_norm, layer.mlp_norm)
             delta = self._early.product(self._gated(index, normed, adapters), _there(layer.down))
             return self._add(delta, residual, layer.post_mlp_norm, following)
         delta = self._reduce(self._adapted_linear(index, "output", attended, layer.output, adapters))
