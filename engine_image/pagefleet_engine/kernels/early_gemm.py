@@ -11,7 +11,7 @@ import triton
 
 from pagefleet_engine.kernels.activation import Activation
 from pagefleet_engine.kernels.early_tiles import Cut, early_product
-from pagefleet_engine.kernels.hopper import blocks, can_bring
+from pagefleet_engine.kernels.hopper import blocks, can_bring, multiprocessors
 
 _TILES = ((16, 0), (32, 0), (64, 0), (64, 32), (128, 0), (128, 32), (128, 64))
 """Rows of a tile: the matrix units take powers of two, so some are two operands beside each other."""
@@ -33,8 +33,10 @@ def pays(rows: int, weight: torch.Tensor) -> bool:
     """Whether `partial_product` can compute it and beats cuBLAS, as measured on an H200 (see bench/LOG.md)."""
     if not 0 < rows <= MAX_ROWS or weight.nbytes < _LEAST_BYTES or not can_bring(weight):
         return False
+    if rows <= _MANY_ROWS:
+        return True
     programs = triton.cdiv(len(weight), _COLUMNS) * _parts(weight)
-    return rows <= _MANY_ROWS or 10 * programs >= 9 * _multiprocessors(weight)
+    return bool(10 * programs >= 9 * multiprocessors(weight))
 
 
 def partial_product(hidden: torch.Tensor, weight: torch.Tensor, *, parts: int | None = None) -> torch.Tensor:
@@ -106,11 +108,8 @@ def _tile(rows: int) -> tuple[int, int]:
 
 def _parts(weight: torch.Tensor) -> int:
     """As many as there are multiprocessors for, and at least a step of the width for each."""
-    tiles, steps, parts = triton.cdiv(len(weight), _COLUMNS), triton.cdiv(weight.shape[1], _LARGEST_STEP), 1
-    while parts < _MAX_PARTS and 2 * parts * tiles <= _multiprocessors(weight) and 2 * parts <= steps:
+    programs = multiprocessors(weight) // triton.cdiv(len(weight), _COLUMNS)
+    most, parts = min(programs, triton.cdiv(weight.shape[1], _LARGEST_STEP), _MAX_PARTS), 1
+    while 2 * parts <= most:
         parts *= 2
     return parts
-
-
-def _multiprocessors(tensor: torch.Tensor) -> int:
-    return int(torch.cuda.get_device_properties(tensor.device).multi_processor_count)

@@ -17,8 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from pagefleet_engine.kernels.activation import activated
-from pagefleet_engine.kernels.hopper import BRINGING_REGISTERS, bring, write
+from pagefleet_engine.kernels.hopper import BRINGING_REGISTERS, bring, gate, write
 
 # by the newer name of each, or by that of Triton 3.6
 _meet = getattr(gl, "thread_barrier", None) or gl.barrier
@@ -108,9 +107,7 @@ def _gate(sums, room, written, column, first: gl.constexpr, gelu: gl.constexpr):
     else:
         result = room._reinterpret(dtype, [rows, half], written.layout)
     gates, ups = sums.reshape([2, half, rows]).permute((1, 2, 0)).split()
-    # rounded where a product and an activation apart would round
-    gates = activated(gates.to(dtype).to(gl.float32), gelu).to(dtype).to(gl.float32)
-    result.permute((1, 0)).store((gates * ups.to(dtype).to(gl.float32)).to(dtype))
+    result.permute((1, 0)).store(gate(gates, ups, gelu, dtype))
     fence_async_shared()
     _meet()
     write(written, [first, column], result)

@@ -9,7 +9,7 @@ import triton
 
 from pagefleet_engine.kernels import early_gemm, gated_warps
 from pagefleet_engine.kernels.activation import Activation
-from pagefleet_engine.kernels.hopper import ALIGNED_BYTES, can_bring
+from pagefleet_engine.kernels.hopper import ALIGNED_BYTES, can_bring, multiprocessors
 
 
 def pays(hidden: torch.Tensor, weight: torch.Tensor) -> bool:
@@ -17,19 +17,18 @@ def pays(hidden: torch.Tensor, weight: torch.Tensor) -> bool:
     numbers in rows that lie on 16 bytes, those of the product too."""
     if not can_bring(hidden, weight) or len(weight) // 2 * weight.element_size() % ALIGNED_BYTES:
         return False
-    multiprocessors = torch.cuda.get_device_properties(weight.device).multi_processor_count
-    return faster(len(hidden), len(weight) // 2, multiprocessors)
+    return faster(len(hidden), len(weight) // 2, multiprocessors(weight))
 
 
-def faster(rows: int, inner: int, multiprocessors: int) -> bool:
+def faster(rows: int, inner: int, processors: int) -> bool:
     """Whether `rows` rows are of those that gain, as measured on an H200 (see bench/LOG.md), and its tiles fill most of
     the GPU."""
     if rows <= early_gemm.MAX_ROWS:
-        # a step in which nobody samples ends with no rows, and nothing is brought of those
-        return rows > 0 and 4 * early_gemm.gated_programs(rows, inner) >= 3 * multiprocessors
+        # nothing can be brought of no rows
+        return rows > 0 and 4 * early_gemm.gated_programs(rows, inner) >= 3 * processors
     height, columns = gated_warps.TILE
     tiles = triton.cdiv(rows, height) * triton.cdiv(inner, columns)
-    return (240 < rows <= 256 or rows >= 384) and 4 * tiles >= 3 * multiprocessors
+    return (240 < rows <= 256 or rows >= 384) and 4 * tiles >= 3 * processors
 
 
 def gated_product(hidden: torch.Tensor, weight: torch.Tensor, kind: Activation) -> torch.Tensor:

@@ -19,8 +19,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from pagefleet_engine.kernels.activation import Activation, activated
-from pagefleet_engine.kernels.hopper import BRINGING_REGISTERS, blocks, bring, write
+from pagefleet_engine.kernels.activation import Activation
+from pagefleet_engine.kernels.hopper import BRINGING_REGISTERS, blocks, bring, gate, multiprocessors, write
 
 _GROUP_ROWS = 64
 TILE = (2 * _GROUP_ROWS, 128)
@@ -109,10 +109,9 @@ def _multiply_tiles(out, tiles, weights, result, free, there, rows, GROUP: gl.co
         sums = warpgroup_mma_wait(0, deps=[sums])
         mbarrier.arrive(free.index((step + cut.stages - 1) % cut.stages))
         gates, ups = sums.reshape([part, 2, half]).permute((0, 2, 1)).split()
-        # rounded where a product and an activation apart would round
-        gates = activated(gates.to(out.dtype).to(gl.float32), cut.gelu).to(out.dtype).to(gl.float32)
+        gated = gate(gates, ups, cut.gelu, out.dtype)
         tma.store_wait(0)
-        result.store((gates * ups.to(out.dtype).to(gl.float32)).to(out.dtype))
+        result.store(gated)
         fence_async_shared()
         write(out, [(row * cut.groups + GROUP) * part, column * half], result)
     tma.store_wait(0)
@@ -165,7 +164,7 @@ def gated_product(
     """
     (rows, width), inner = hidden.shape, len(weight) // 2
     out = torch.empty((rows, inner), dtype=hidden.dtype, device=hidden.device)
-    most = programs or torch.cuda.get_device_properties(hidden.device).multi_processor_count
+    most = programs or multiprocessors(hidden)
     groups = groups or groups_for(rows, inner, most)
     cut = Cut(inner, width, kind == "gelu_tanh")
     _gated_tiles[(min(_tiles(rows, inner, groups), most),)](

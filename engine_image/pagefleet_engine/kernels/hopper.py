@@ -4,9 +4,12 @@ Gluon is Triton's language for what its compiler would decide otherwise.
 """
 
 import torch
+from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import tma
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from pagefleet_engine.kernels.activation import activated
 
 BRINGING_REGISTERS: gl.constexpr = gl.constexpr(24)
 """Of each thread of the warp that brings: it computes places alone."""
@@ -16,6 +19,13 @@ ALIGNED_BYTES = 16
 # by the newer name of each, or by that of Triton 3.6
 bring = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 write = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
+
+
+@gluon.jit
+def gate(gates, ups, gelu: gl.constexpr, dtype: gl.constexpr):
+    """act(gate) · up of float32 sums, rounded where a product and an activation apart would round."""
+    gates = activated(gates.to(dtype).to(gl.float32), gelu).to(dtype).to(gl.float32)
+    return (gates * ups.to(dtype).to(gl.float32)).to(dtype)
 
 
 def can_bring(*matrices: torch.Tensor) -> bool:
@@ -28,6 +38,11 @@ def can_bring(*matrices: torch.Tensor) -> bool:
         for matrix in matrices
     )  # fmt: skip
     return half and aligned and not first.is_cpu and torch.cuda.get_device_capability(first.device)[0] == 9
+
+
+def multiprocessors(tensor: torch.Tensor) -> int:
+    """How many there are on the tensor's GPU."""
+    return int(torch.cuda.get_device_properties(tensor.device).multi_processor_count)
 
 
 def blocks(matrix: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
