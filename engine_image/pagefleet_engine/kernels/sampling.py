@@ -1,15 +1,21 @@
 """Draws next tokens on the GPU: greedy, or by the Gumbel-max trick with noise that needs no state.
 
-The token is the one with the largest logit + temperature · g, where g = -log(E) is standard Gumbel noise and
+The token is the one with the largest key, logit + temperature · g, where g = -log(E) is standard Gumbel noise and
 E = -log(1 - v). v is uniform in (0, 1), a hash of seed, position and token id alone, so that an answer is the
 same in any batch and after a preemption:
 
     key  = splitmix64's output for the counter seed and position (as `runner.noise` mixes them), 64 bits
-    h    = token · 0x9E3779B9 + low(key); h ^= h >> 16; h *= 0x21F0AAAD; h ^= high(key)
-           h ^= h >> 15; h *= 0x735A2D97; h ^= h >> 15                   (32 bits; multipliers: hash-prospector)
+    h    = fold(token · 0x9E3779B9 + low(key), 0xB7E15163) ^ high(key); h = fold(h, 0xBB67AE85) ^ low(key)
+           fold(x, m) is the upper half of the product's 64 bits ^ the lower half
     v    = min((h + 0.5) · 2⁻³², 1 - 2⁻²⁴)
 
-Small v keeps all its bits, and E is a series there: what wins has a small E.
+A fold is no permutation, but what meets its result is uniform and independent of it, so each token's h is uniform.
+The multipliers are the fractions of the golden ratio, e and √3. Small v keeps all its bits, and E is a series there:
+what wins has a small E.
+
+E is more than v, and hardly more where v is small, so logit - temperature · log(v) bounds a token's key from above. The
+first kernel finds but the highest bound of each chunk; the second computes the keys of the chunk with the highest one,
+and of another chunk only where its bound reaches the best key so far.
 """
 
 import torch
@@ -22,8 +28,10 @@ Cut = tuple[int, int]
 """Tokens and warps of one program."""
 
 _FEW_ROWS = 16
+_DRAWING_WARPS = 4
+_LN_2 = tl.constexpr(0.6931471805599453)
 _INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
-"""Triton's interpreter knows no assembly."""
+"""Triton's interpreter knows no assembly, and is slow where a reduction is not its own."""
 
 
 @triton.jit
@@ -34,65 +42,120 @@ def _mixed(bits):
 
 
 @triton.jit
-def _log(values):
-    """The natural logarithm of positive normal numbers, by the card's own instruction: 2⁻²² off, a tenth the time."""
+def _fold(bits, multiplier):
+    """Both halves of a product in one; Triton's own would be computed in 64 bits to the end."""
     if _INTERPRETED:
-        return tl.log(values)
-    binary = tl.inline_asm_elementwise(
+        product = bits.to(tl.uint64) * multiplier
+        return (product >> 32).to(tl.uint32) ^ product.to(tl.uint32)
+    return tl.inline_asm_elementwise(
+        """{
+        .reg .b64 product; .reg .b32 low, high;
+        mul.wide.u32 product, $1, $2;
+        mov.b64 {low, high}, product;
+        xor.b32 $0, low, high;
+        }""",
+        "=r,r,r", [bits, multiplier], dtype=tl.uint32, is_pure=True, pack=1,
+    )  # fmt: skip
+
+
+@triton.jit
+def _log2(values):
+    """The logarithm of positive normal numbers, by the card's own instruction: 2⁻²² off, a tenth the time."""
+    if _INTERPRETED:
+        return tl.log2(values)
+    return tl.inline_asm_elementwise(
         "lg2.approx.ftz.f32 $0, $1;", "=f,f", [values], dtype=tl.float32, is_pure=True, pack=1
     )
-    return binary * 0.6931471805599453
 
 
 @triton.jit
-def _gumbel(seed, position, tokens):
-    """Noise of each of `tokens` (uint32) for one seed and position, float32."""
+def _uniform(seed, position, tokens):
+    """v of each of `tokens` for one seed and position, float32; 1 where it is too near to tell."""
     state = _mixed(seed.to(tl.uint64) + 0x9E3779B97F4A7C15)
     key = _mixed(state + (position.to(tl.uint64) + 1) * 0x9E3779B97F4A7C15)
-    bits = tokens * 0x9E3779B9 + key.to(tl.uint32)
-    bits = (bits ^ (bits >> 16)) * 0x21F0AAAD
-    bits = bits ^ (key >> 32).to(tl.uint32)
-    bits = (bits ^ (bits >> 15)) * 0x735A2D97
-    bits = bits ^ (bits >> 15)
-    uniform = tl.minimum((bits.to(tl.float32) + 0.5) * 2.3283064365386963e-10, 0.999999940395355)
-    series = uniform * (1.0 + uniform * (0.5 + uniform * (1.0 / 3.0 + uniform * (0.25 + uniform * 0.2))))
-    return -_log(tl.where(uniform < 0.0625, series, -_log(1.0 - uniform)))
+    low = key.to(tl.uint32)
+    bits = _fold(tokens.to(tl.uint32) * 0x9E3779B9 + low, 0xB7E15163) ^ (key >> 32).to(tl.uint32)
+    bits = _fold(bits, 0xBB67AE85) ^ low
+    return tl.fma(bits.to(tl.float32), 2.3283064365386963e-10, 1.1641532182693481e-10)
 
 
 @triton.jit
-def _partial_kernel(
-    logits, temperature, seeds, positions, seats, best_keys, best_tokens, row_stride, vocab,
+def _log2_exponential(uniform):
+    """log2(E), nowhere less than log2(v) as it is computed: a key is never above its bound."""
+    below = tl.minimum(uniform, 0.999999940395355)
+    series = below * (1.0 + below * (0.5 + below * (1.0 / 3.0 + below * (0.25 + below * 0.2))))
+    exponential = tl.where(below < 0.0625, series, -_LN_2 * _log2(1.0 - below))
+    return tl.maximum(_log2(exponential), _log2(uniform))
+
+
+@triton.jit
+def _larger(left, right):
+    return tl.maximum(left, right, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _highest(values):
+    """The largest of `values`; inf where one is a NaN."""
+    if _INTERPRETED:
+        return tl.max(tl.where(values != values, float("inf"), values), axis=0)
+    highest = tl.reduce(values, 0, _larger)
+    return tl.where(highest != highest, float("inf"), highest)
+
+
+@triton.jit
+def _bound_kernel(
+    logits, temperature, seeds, positions, seats, bounds, row_stride, vocab,
     MIN_TEMPERATURE: tl.constexpr, SEATED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The best token of one chunk of one row; key inf where a logit is no number to choose by."""
+    """The highest bound of one chunk of one row; inf where a logit is no number to choose by."""
     row = tl.program_id(0)
     chunk = tl.program_id(1)
-    tokens = chunk * BLOCK + tl.arange(0, BLOCK)
-    source = logits + row.to(tl.int64) * row_stride + tokens
-    values = tl.load(source, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
-    unusable = (values != values) | (values == float("inf"))
     seat = row
     if SEATED:
         seat = tl.load(seats + row)
     heat = tl.load(temperature + seat)
+    seed = tl.load(seeds + seat)
+    position = tl.load(positions + row)
+    tokens = chunk * BLOCK + tl.arange(0, BLOCK)
+    source = logits + row.to(tl.int64) * row_stride + tokens
+    values = tl.load(source, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
     if heat >= MIN_TEMPERATURE:
-        noise = _gumbel(tl.load(seeds + seat), tl.load(positions + row), tokens.to(tl.uint32))
-        values += heat * noise
-    best, place = tl.max(tl.where(unusable, float("inf"), values), axis=0, return_indices=True)
-    target = row * tl.num_programs(1) + chunk
-    tl.store(best_keys + target, best)
-    tl.store(best_tokens + target, chunk * BLOCK + place)
+        values = tl.fma(_log2(_uniform(seed, position, tokens)), heat * -_LN_2, values)
+    tl.store(bounds + row * tl.num_programs(1) + chunk, _highest(values))
 
 
 @triton.jit
-def _best_kernel(best_keys, best_tokens, tokens_out, chunks, vocab, BLOCK: tl.constexpr):
+def _draw_kernel(
+    logits, temperature, seeds, positions, seats, bounds, tokens_out, row_stride, vocab, chunks,
+    MIN_TEMPERATURE: tl.constexpr, SEATED: tl.constexpr, BLOCK: tl.constexpr, CHUNKS: tl.constexpr,
+):  # fmt: skip
+    """The token of one row. Without noise bounds are keys, and the first chunk with the highest has the token."""
     row = tl.program_id(0)
-    columns = tl.arange(0, BLOCK)
-    keys = tl.load(best_keys + row * chunks + columns, mask=columns < chunks, other=float("-inf"))
-    best, place = tl.max(keys, axis=0, return_indices=True)
-    token = tl.load(best_tokens + row * chunks + place)
-    usable = (best < float("inf")) & (best > float("-inf"))
-    tl.store(tokens_out + row, tl.where(usable, token, vocab))
+    seat = row
+    if SEATED:
+        seat = tl.load(seats + row)
+    heat = tl.load(temperature + seat)
+    seed = tl.load(seeds + seat)
+    position = tl.load(positions + row)
+    columns = tl.arange(0, CHUNKS)
+    left = tl.load(bounds + row * chunks + columns, mask=columns < chunks, other=float("-inf"))
+    bound, chunk = tl.max(left, axis=0, return_indices=True)
+    usable = bound < float("inf")
+    best = float("-inf")
+    token = vocab
+    while usable & (bound > float("-inf")) & ((bound > best) | ((bound == best) & (heat >= MIN_TEMPERATURE))):
+        tokens = chunk * BLOCK + tl.arange(0, BLOCK)
+        source = logits + row.to(tl.int64) * row_stride + tokens
+        keys = tl.load(source, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
+        if heat >= MIN_TEMPERATURE:
+            keys = tl.fma(_log2_exponential(_uniform(seed, position, tokens)), heat * -_LN_2, keys)
+        key, place = tl.max(keys, axis=0, return_indices=True)
+        found = chunk * BLOCK + place
+        token = tl.where((key > best) | ((key == best) & (found < token)), found, token)
+        best = tl.maximum(best, key)
+        left = tl.where(columns == chunk, float("-inf"), left)
+        bound, chunk = tl.max(left, axis=0, return_indices=True)
+    tl.store(tokens_out + row, token)
 
 
 def sample(
@@ -115,16 +178,15 @@ def sample(
     rows, vocab = logits.shape
     if rows == 0:
         return
-    block, warps = cut or ((1024, 4) if rows <= _FEW_ROWS else (4096, 8))
+    block, warps = cut or ((1024, 4) if rows <= _FEW_ROWS else (2048, 1))
     chunks = triton.cdiv(vocab, block)
-    keys = torch.empty((rows, chunks), dtype=torch.float32, device=logits.device)
-    tokens = torch.empty((rows, chunks), dtype=torch.int32, device=logits.device)
-    _partial_kernel[(rows, chunks)](
-        logits, temperature, seeds, positions, positions if seats is None else seats, keys, tokens,
-        logits.stride(0), vocab, MIN_TEMPERATURE=MIN_TEMPERATURE, SEATED=seats is not None, BLOCK=block,
+    bounds = torch.empty((rows, chunks), dtype=torch.float32, device=logits.device)
+    given = (logits, temperature, seeds, positions, positions if seats is None else seats, bounds)
+    _bound_kernel[(rows, chunks)](
+        *given, logits.stride(0), vocab, MIN_TEMPERATURE=MIN_TEMPERATURE, SEATED=seats is not None, BLOCK=block,
         num_warps=warps,
     )  # fmt: skip
-    width = triton.next_power_of_2(chunks)
-    _best_kernel[(rows,)](
-        keys, tokens, tokens_out, chunks, vocab, BLOCK=width, num_warps=1 if width < 256 else 2,
+    _draw_kernel[(rows,)](
+        *given, tokens_out, logits.stride(0), vocab, chunks, MIN_TEMPERATURE=MIN_TEMPERATURE,
+        SEATED=seats is not None, BLOCK=block, CHUNKS=triton.next_power_of_2(chunks), num_warps=_DRAWING_WARPS,
     )  # fmt: skip

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from pagefleet_engine.kernels.sampling import sample
+from pagefleet_engine.kernels.sampling import Cut, sample
 from pagefleet_engine.runner.noise import uniform
 
 pytestmark = pytest.mark.torch
@@ -16,12 +16,15 @@ def gumbel(seed: int, position: int, vocab: int) -> torch.Tensor:
     """The documented noise, float64."""
     key = splitmix64(seed, position)
     bits = (torch.arange(vocab) * 0x9E3779B9 + (key & _MASK)) & _MASK
-    bits = ((bits ^ (bits >> 16)) * 0x21F0AAAD) & _MASK
-    bits = bits ^ (key >> 32)
-    bits = ((bits ^ (bits >> 15)) * 0x735A2D97) & _MASK
-    bits = bits ^ (bits >> 15)
+    bits = fold(fold(bits, 0xB7E15163) ^ (key >> 32), 0xBB67AE85) ^ (key & _MASK)
     values = ((bits + 0.5) * 2.0**-32).double().clamp(max=1 - 2.0**-24)
     return -(-(-values).log1p()).log()
+
+
+def fold(bits: torch.Tensor, multiplier: int) -> torch.Tensor:
+    """Int64 wraps, which leaves the product's 64 bits as they are."""
+    product = bits * multiplier
+    return ((product >> 32) ^ product) & _MASK
 
 
 def splitmix64(seed: int, position: int) -> int:
@@ -42,6 +45,7 @@ def draw(
     seeds: list[int],
     positions: list[int],
     seats: list[int] | None = None,
+    cut: Cut | None = None,
 ) -> list[int]:
     device = logits.device
     heat = [temperature] * len(logits) if isinstance(temperature, float) else temperature
@@ -53,6 +57,7 @@ def draw(
         torch.tensor(positions, dtype=torch.int32, device=device),
         tokens,
         seats=None if seats is None else torch.tensor(seats, dtype=torch.int32, device=device),
+        cut=cut,
     )
     found: list[int] = tokens.tolist()
     return found
@@ -127,6 +132,25 @@ def test_noise_is_standard_gumbel_over_many_tokens() -> None:
     assert float((shares - torch.arange(1, 10) / 10).abs().max()) < 0.004
 
 
+def test_neighbouring_tokens_draw_independently() -> None:
+    distances, rows, vocab = (1, 2, 8, 64, 89, 1024, 10946), 40, 20000
+    noise = torch.stack([gumbel(seed, seed % 7, vocab) for seed in range(rows)])
+    sixteenths = ((-(-noise).exp()).exp() * 16).long().clamp(max=15)
+    for distance in distances:
+        pairs = (sixteenths[:, :-distance] * 16 + sixteenths[:, distance:]).flatten().bincount(minlength=256).double()
+        wanted = torch.full_like(pairs, rows * (vocab - distance) / 256)
+        assert chi_square(pairs, wanted) < 347  # 255 degrees of freedom: passed by 9,999 of 10,000
+
+
+def test_the_best_of_many_tokens_is_as_far_out_as_it_should_be_and_anywhere() -> None:
+    rows, vocab = 1500, 4096
+    best = torch.stack([torch.stack(gumbel(seed, 5, vocab).max(0)) for seed in range(rows)])
+    shares = (-vocab * (-best[:, 0]).exp()).exp().mul(20).long().bincount(minlength=20).double()
+    places = best[:, 1].long().div(vocab // 20 + 1, rounding_mode="floor").bincount(minlength=20).double()
+    assert chi_square(shares, torch.full_like(shares, rows / 20)) < 43.8  # 19 degrees: 999 of 1,000
+    assert chi_square(places, torch.full_like(places, rows / 20)) < 43.8
+
+
 def chi_square(counts: torch.Tensor, wanted: torch.Tensor) -> float:
     return float(((counts - wanted) ** 2 / wanted).sum())
 
@@ -140,6 +164,19 @@ def test_a_row_draws_alike_in_any_batch_and_seat(device: str) -> None:
     assert alone == together
     seats = list(reversed(range(17)))
     assert draw(logits, [1.0] * 17, seeds[::-1], positions, seats) == together
+
+
+def test_the_token_may_be_in_a_chunk_without_the_highest_bound(device: str) -> None:
+    rows = 128
+    logits = torch.full((48,), -math.inf, dtype=torch.float64)
+    logits[torch.tensor([5, 20, 40])] = torch.tensor([0.0, 2.0, 1.0]).double()
+    noise = torch.stack([gumbel(seed, 3, 48) for seed in range(rows)])
+    tokens = (logits + noise).argmax(-1)
+    bounds = logits - (-(-noise).exp()).expm1().neg().log()
+    assert int((bounds.argmax(-1) != tokens).sum()) > 5
+    for cut in ((16, 1), (32, 1), (64, 1)):
+        found = draw(logits.float().to(device).expand(rows, 48), 1.0, list(range(rows)), [3] * rows, cut=cut)
+        assert found == tokens.tolist()
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
