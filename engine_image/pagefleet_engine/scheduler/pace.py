@@ -20,8 +20,17 @@ ROWS_AT_ONCE = 128
 """Rows of a tile in a GPU's matrix products: steps are cut to multiples of it, as the rest of a tile costs the same."""
 LEAST_SHARED_ROWS = 1280
 """Up to here further prompts always join: with fewer rows, a row costs a GPU more (8B on an H200, bench/LOG.md)."""
+ROWS_OF_A_TURN = 1024
+"""Beyond these further prompts join up to a multiple of it: the tiles of products come out even over a GPU's
+multiprocessors there, so that a row costs 2 to 5 % less than between two (likewise)."""
 SPREAD_STEPS = 32
 """What waits is spread over about so many steps."""
+BUSY_SPREAD_STEPS = 8
+"""The same where nearly all steps have prompts already: there spreading has nothing left to give, and whoever waits
+begins sooner."""
+_BUSY_SHARE = 0.8
+_RECENT_STEPS = 50
+"""About so many steps are asked how many of them had prompts."""
 LEARN_EVERY_DECODES = 8
 """Steps that only decode are alike: of so many one is learnt from."""
 
@@ -191,6 +200,7 @@ class Pace:
         self.itl_goal_s = itl_goal_s
         self._costs = StepCosts()
         self._decodes_unlearnt = 0
+        self._share_with_prompts = 0.0
 
     def budget(self, tokens: int, decodes: int, decode_context: int, backlog_tokens: int) -> StepBudget:
         """What prompts may take of a step that has `decodes` decodes and `tokens` tokens left.
@@ -199,9 +209,13 @@ class Pace:
         """
         if decodes == 0:
             return StepBudget(tokens)
-        spent_s = self._costs.expected_s(Work(decodes, decode_context, 0))
-        shared_rows = max(LEAST_SHARED_ROWS, backlog_tokens // SPREAD_STEPS)
-        return StepBudget(tokens, self._costs, self.itl_goal_s - spent_s, rows=decodes, shared_rows=shared_rows)
+        self._share_with_prompts += ((backlog_tokens > 0) - self._share_with_prompts) / _RECENT_STEPS
+        seconds = self.itl_goal_s - self._costs.expected_s(Work(decodes, decode_context, 0))
+        return StepBudget(tokens, self._costs, seconds, rows=decodes, shared_rows=self._shared_rows(backlog_tokens))
+
+    def _shared_rows(self, backlog_tokens: int) -> int:
+        rows = backlog_tokens // (BUSY_SPREAD_STEPS if self._share_with_prompts > _BUSY_SHARE else SPREAD_STEPS)
+        return LEAST_SHARED_ROWS if rows <= LEAST_SHARED_ROWS else -(-rows // ROWS_OF_A_TURN) * ROWS_OF_A_TURN
 
     def expected_s(self, plan: StepPlan) -> float:
         """Seconds that the step will take."""

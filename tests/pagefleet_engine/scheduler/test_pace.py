@@ -7,9 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagefleet_engine.scheduler.pace import (
+    BUSY_SPREAD_STEPS,
     LEAST_CHUNK_TOKENS,
     LEAST_SHARED_ROWS,
     ROWS_AT_ONCE,
+    ROWS_OF_A_TURN,
     SPREAD_STEPS,
     Pace,
     StepBudget,
@@ -126,8 +128,8 @@ def test_a_chunk_that_the_goal_cuts_fills_whole_tiles_of_rows(decodes: int) -> N
 
 
 def test_the_first_prompt_may_use_the_whole_goal_and_others_join_as_far_as_many_wait() -> None:
-    pace = Pace(0.05)
-    for backlog, joined in ((1500, 0), (SPREAD_STEPS * 1500, 128)):
+    pace = Pace(0.08)
+    for backlog, joined in ((1500, 0), (SPREAD_STEPS * 1500, 2 * ROWS_OF_A_TURN - 64 - 1280 - 64)):
         budget = pace.budget(8000, 64, 64 * 1000, backlog_tokens=backlog)
         assert budget.chunk(0, 2048) > 1300
         budget.take(0, 1280)
@@ -135,6 +137,25 @@ def test_the_first_prompt_may_use_the_whole_goal_and_others_join_as_far_as_many_
         assert budget.open == (joined > 0)
         if joined:
             assert budget.chunk(0, 1000) == joined
+
+
+def test_where_all_steps_have_prompts_already_more_join_at_once() -> None:
+    backlog = BUSY_SPREAD_STEPS * 1500
+    pace = Pace(0.08)
+
+    def shared_rows(steps: int, backlog_tokens: int) -> int:
+        for _ in range(steps):
+            budget = pace.budget(8000, 64, 64 * 1000, backlog_tokens)
+        budget.take(0, 64)
+        return 128 + budget.chunk(0, 8000)
+
+    assert shared_rows(10, backlog) == LEAST_SHARED_ROWS
+    assert shared_rows(100, backlog) == 2 * ROWS_OF_A_TURN
+    # a few steps without any change nothing, many do
+    shared_rows(5, 0)
+    assert shared_rows(1, backlog) == 2 * ROWS_OF_A_TURN
+    shared_rows(50, 0)
+    assert shared_rows(1, backlog) == LEAST_SHARED_ROWS
 
 
 def test_few_rows_are_always_shared_up_to_a_full_tile() -> None:
