@@ -44,7 +44,8 @@ spec:
 _RULES = """
 ## Rules
 
-The API server refuses an object that breaks one of these, with these words:
+The API server refuses an object that breaks one of these, with these words, and with the value where a
+single one is wrong:
 """
 
 _COLUMNS = """
@@ -154,12 +155,16 @@ def _bounds(schema: Mapping[str, Any]) -> str:
     return f", {low} to {high}"
 
 
-def _messages(schema: Mapping[str, Any]) -> Iterator[str]:
-    """Words of every rule below, in the order of the fields."""
+def _messages(schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """Words of every rule below, in the order of the fields; those about a single value do not name it themselves."""
     for rule in schema.get("x-kubernetes-validations", ()):
-        yield rule["message"]
-    for child in schema.get("properties", {}).values():
-        yield from _messages(child.get("items", child))
+        yield f"{path}: {rule['message']}" if "reason" in rule else rule["message"]
+    for name, child in schema.get("properties", {}).items():
+        here = f"{path}.{name}".removeprefix(".")
+        yield from _messages(child, here)
+        for inner, suffix in ((child.get("items"), "[]"), (child.get("additionalProperties"), ".NAME")):
+            if inner is not None:
+                yield from _messages(inner, here + suffix)
 
 
 def _defaults(model: type[Spec]) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from typing import Annotated
 from pydantic import AfterValidator, ConfigDict, Field
 
 from pagefleet_api import model_uri, wording
-from pagefleet_api.hub import revision_of
+from pagefleet_api.hub import Revision, revision_of
 from pagefleet_api.runtimes import Runtime
-from pagefleet_api.schema import Model, Rule, rules
+from pagefleet_api.schema import Model, Rule, Shaped, literal, quoted, rules
 
 MOST = 32
 """Adapters of one service: each takes memory of every pod, and engines keep all of them beside the model."""
@@ -19,15 +19,16 @@ _URI = (
     "give a folder as PEFT writes it by hf://ORG/NAME, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, "
     "http(s)://HOST/PATH, pvc://CLAIM/PATH or file:///PATH in the engine's image, without .. or any of ,=@ in the path"
 )
+_NO_ADAPTER = "is no adapter's URI: "
 _FOLDER = model_uri.folder_match(",=@")
 """These characters mean something in the lists that engines are told.
 
 Source: `parse_lora_adapters` in text_generation_server/utils/adapter.py (3.3), where a revision begins with @."""
 _URI_RULE = Rule(
-    f"self.uri.matches('{model_uri.CEL_PATTERN}') && self.uri.matches('{_FOLDER}') "
-    f"&& !self.uri.matches('/\\\\.\\\\.(/|$)') && !self.uri.matches('{model_uri.SINGLE_FILE}')",
-    f"model.adapters: uri: {_URI}",
-    f'"model.adapters[%s].uri %s: {_URI}".format([self.name, self.uri])',
+    model_uri.cel_folder(_FOLDER),
+    _URI,
+    f"{quoted('self')} + {literal(f' {_NO_ADAPTER}{_URI}')}",
+    of_value=True,
 )
 _REVISION = "is for hf:// alone; leave it out, and put the version into the path of other URIs"
 _REVISION_RULE = Rule(
@@ -63,18 +64,24 @@ SERVED_RULE = Rule(
 
 def _is_uri(text: str) -> str:
     if not model_uri.is_folder(text, _FOLDER):
-        raise ValueError(f"{text!r} is no adapter's URI: {_URI}")
+        raise ValueError(f"{text!r} {_NO_ADAPTER}{_URI}")
     return text
+
+
+AdapterName = Annotated[
+    str,
+    Field(min_length=1, max_length=63),
+    Shaped(
+        r"^[A-Za-z0-9][A-Za-z0-9._-]*$", "letters, digits, ., _ and -, with a letter or digit first, for example sql-v2"
+    ),
+]
 
 
 class Adapter(Model):
     """A LoRA adapter of the model."""
 
-    model_config = ConfigDict(json_schema_extra=rules(_URI_RULE, _REVISION_RULE))
-    name: str = Field(
-        min_length=1,
-        max_length=63,
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+    model_config = ConfigDict(json_schema_extra=rules(_REVISION_RULE))
+    name: AdapterName = Field(
         description="What clients give as the model's name to have it; another one than model.servedName.",
     )
     uri: Annotated[str, AfterValidator(_is_uri)] = Field(
@@ -83,8 +90,9 @@ class Adapter(Model):
         description="A folder as PEFT writes it: hf://ORG/NAME, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, "
         "az://CONTAINER/PREFIX, http(s)://HOST/PATH, pvc://CLAIM/PATH, file:///PATH in the engine's image. It is "
         "downloaded as the model is: with model.secretRef, into model.cache.",
+        json_schema_extra=rules(_URI_RULE),
     )
-    revision: str | None = revision_of("adapter")
+    revision: Revision | None = revision_of("adapter")
     rank: int | None = Field(
         None,
         ge=1,

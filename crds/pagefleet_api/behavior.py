@@ -10,7 +10,7 @@ from pydantic import Field
 
 from pagefleet_api.schema import Model, Text, Within
 
-Tolerance = Annotated[Text, Within("autoscaling.behavior tolerance", least="0", most="10")]
+Tolerance = Annotated[Text, Within(least="0", most="10")]
 
 
 class SelectPolicy(StrEnum):

@@ -5,11 +5,17 @@ from typing import Annotated
 from pydantic import Field
 
 from pagefleet_api import labels
-from pagefleet_api.schema import Model
+from pagefleet_api.schema import Model, Shaped
 
 Argument = Annotated[str, Field(min_length=1, max_length=4096)]
-MetricName = Annotated[str, Field(pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$", max_length=200)]
-Path = Annotated[str, Field(pattern=r"^/[^ ]*$", max_length=200)]
+MetricName = Annotated[
+    str,
+    Field(max_length=200),
+    Shaped(
+        r"^[a-zA-Z_:][a-zA-Z0-9_:]*$", "letters, digits, _ and :, with no digit first, for example requests_waiting"
+    ),
+]
+Path = Annotated[str, Field(max_length=200), Shaped(r"^/[^ ]*$", "a path without spaces that begins with /")]
 
 
 class CustomMetrics(Model):

@@ -13,7 +13,7 @@ from pagefleet_api.schema import Rule, Text, Within
 STORAGE = "ephemeral-storage"
 """Kubernetes' name for what containers, their logs and volumes of this kind take of a node's disk."""
 
-DiskSize = Annotated[Text, Within("engine.kvCache.diskOffload", least="1Gi", most="1Pi")]
+DiskSize = Annotated[Text, Within(least="1Gi", most="1Pi", example="200Gi")]
 
 NEEDS_HOST = Rule(
     "!has(self.diskOffload) || has(self.hostOffload)",

@@ -5,21 +5,28 @@ from typing import Annotated
 from pydantic import AfterValidator, ConfigDict, Field
 
 from pagefleet_api import model_uri
-from pagefleet_api.hub import revision_of
-from pagefleet_api.schema import Model, Rule, rules
+from pagefleet_api.hub import Revision, revision_of
+from pagefleet_api.schema import Model, Rule, literal, quoted, rules
 
 _URI = (
     "give a folder as Hugging Face lays it out by hf://ORG/NAME, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, "
     "az://CONTAINER/PREFIX, http(s)://HOST/PATH, pvc://CLAIM/PATH or file:///PATH in the engine's image, without .. or "
     'any of ,=" in the path'
 )
+_NO_DRAFT = "is no draft's URI: "
 _FOLDER = model_uri.folder_match(',="')
+_URI_RULE = Rule(
+    model_uri.cel_folder(_FOLDER),
+    _URI,
+    f"{quoted('self')} + {literal(f' {_NO_DRAFT}{_URI}')}",
+    of_value=True,
+)
 _REVISION = "model.draft.revision is for hf:// alone; leave it out, and put the version into the path of other URIs"
 
 
 def _is_uri(text: str) -> str:
     if not model_uri.is_folder(text, _FOLDER):
-        raise ValueError(f"{text!r} is no draft's URI: {_URI}")
+        raise ValueError(f"{text!r} {_NO_DRAFT}{_URI}")
     return text
 
 
@@ -27,15 +34,7 @@ class Draft(Model):
     """A smaller model with the model's own tokens."""
 
     model_config = ConfigDict(
-        json_schema_extra=rules(
-            Rule(
-                f"self.uri.matches('{model_uri.CEL_PATTERN}') && self.uri.matches('{_FOLDER}') "
-                f"&& !self.uri.matches('/\\\\.\\\\.(/|$)') && !self.uri.matches('{model_uri.SINGLE_FILE}')",
-                f"model.draft.uri: {_URI}",
-                f"'model.draft.uri ' + self.uri + ': {_URI.replace(chr(39), chr(92) + chr(39))}'",
-            ),
-            ("!has(self.revision) || self.uri.startsWith('hf://')", _REVISION),
-        )
+        json_schema_extra=rules(("!has(self.revision) || self.uri.startsWith('hf://')", _REVISION))
     )
     uri: Annotated[str, AfterValidator(_is_uri)] = Field(
         min_length=1,
@@ -43,8 +42,9 @@ class Draft(Model):
         description="A folder as Hugging Face lays it out: hf://ORG/NAME, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, "
         "az://CONTAINER/PREFIX, http(s)://HOST/PATH, pvc://CLAIM/PATH, file:///PATH in the engine's image. It is "
         "downloaded as the model is: with model.secretRef, into model.cache.",
+        json_schema_extra=rules(_URI_RULE),
     )
-    revision: str | None = revision_of("guesses")
+    revision: Revision | None = revision_of("guesses")
 
     @property
     def downloaded(self) -> bool:

@@ -10,17 +10,22 @@ from pagefleet_api.disk_cache import NEEDS_HOST, DiskSize
 from pagefleet_api.gpus import Device, Parallelism
 from pagefleet_api.runtimes import Runtime
 from pagefleet_api.scheduling import Scheduling
-from pagefleet_api.schema import Model, Name, ObjectName, SecretName, Text, Within, rules
+from pagefleet_api.schema import Model, Name, ObjectName, SecretName, Shaped, Text, Within, rules
 from pagefleet_api.speculative import Speculative
 
 _SHORT: dict[str, JsonValue] = {"maxLength": 16}
 """For the API server, which bounds the cost of a rule by the longest that a value may be, not by its choices."""
 
-CacheSize = Annotated[Text, Within("engine.kvCache.size", least="1Mi", most="1Pi")]
-Utilization = Annotated[Text, Within("engine.kvCache.memoryUtilization", least="0.05", most="1")]
-
-
-HostMemory = Annotated[Text, Within("engine.kvCache.hostOffload", least="1Gi", most="64Ti")]
+CacheSize = Annotated[Text, Within(least="1Mi", most="1Pi", example="512Mi")]
+Utilization = Annotated[Text, Within(least="0.05", most="1")]
+HostMemory = Annotated[Text, Within(least="1Gi", most="64Ti", example="32Gi")]
+Method = Annotated[
+    str,
+    Field(max_length=63),
+    Shaped(
+        r"^[a-z0-9][a-z0-9_-]*$", "lower-case letters, digits, _ and -, with a letter or digit first, for example fp8"
+    ),
+]
 
 
 class KvCache(Model):
@@ -119,11 +124,9 @@ class Engine(Model):
         json_schema_extra=_SHORT,
     )
     quantization: Annotated[
-        str | None, BeforeValidator(lambda value: None if value == runtime_rules.NO_METHOD else value)
+        Method | None, BeforeValidator(lambda value: None if value == runtime_rules.NO_METHOD else value)
     ] = Field(
         None,
-        pattern=r"^[a-z0-9][a-z0-9_-]*$",
-        max_length=63,
         description="The engine's own name of a method that it quantizes the weights by as it loads them, or none. "
         "Default: none.",
     )

@@ -2,16 +2,22 @@
 
 from collections.abc import Collection
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import Field
 
 from pagefleet_api import model_uri
-from pagefleet_api.schema import LABEL_VALUE, SUBDOMAIN, Model, Rule
+from pagefleet_api.schema import LABEL_VALUE, SUBDOMAIN, Model, Rule, Shaped
 
 MOST = 64
 """GPUs of one pod: more than any machine has."""
 MOST_STAGES = 64
 RESOURCE = "nvidia.com/gpu"
+ResourceName = Annotated[
+    str,
+    Field(max_length=253),
+    Shaped(rf"^{SUBDOMAIN}/{LABEL_VALUE}$", f"DOMAIN/NAME as nodes have it, such as {RESOURCE}"),
+]
 
 
 class Device(StrEnum):
@@ -60,10 +66,8 @@ class Gpu(Model):
         description="GPUs of each replica, of which each of its pods gets engine.parallelism.tensor. Default: tensor "
         "times pipeline; none when engine.device is cpu, or is auto and nothing is said of GPUs.",
     )
-    resource_name: str = Field(
+    resource_name: ResourceName = Field(
         RESOURCE,
-        max_length=253,
-        pattern=rf"^{SUBDOMAIN}/{LABEL_VALUE}$",
         description="The nodes' name for them, as their device plugin has it, for example nvidia.com/mig-3g.40gb. "
         f"Default: {RESOURCE}.",
     )

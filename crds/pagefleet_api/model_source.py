@@ -9,17 +9,19 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from pagefleet_api import adapters, draft, model_uri
 from pagefleet_api.adapters import Adapter
 from pagefleet_api.draft import Draft
-from pagefleet_api.hub import revision_of
-from pagefleet_api.schema import Agreeing, Model, ObjectName, SecretName, Text, Within, rules
+from pagefleet_api.hub import Revision, revision_of
+from pagefleet_api.schema import Agreeing, Model, ObjectName, Rule, SecretName, Text, Within, literal, quoted, rules
 
-CacheLimit = Annotated[Text, Within("model.cache.limit", least="1Mi")]
+CacheLimit = Annotated[Text, Within(least="1Mi", example="500Gi")]
 
 _DOWNLOADED = model_uri.cel_downloads("self")
 _CHECKED = tuple[str, str]
 
-_URI: _CHECKED = (
-    f"self.uri.matches('{model_uri.CEL_PATTERN}') && !self.uri.matches('/\\\\.\\\\.(/|$)')",
-    f"model.uri: {model_uri.MESSAGE}",
+_URI = Rule(
+    f"self.matches('{model_uri.CEL_PATTERN}') && !self.matches('/\\\\.\\\\.(/|$)')",
+    model_uri.MESSAGE,
+    f"{quoted('self')} + {literal(f' {model_uri.NO_MODEL}{model_uri.MESSAGE}')}",
+    of_value=True,
 )
 _REVISION: _CHECKED = (
     "!has(self.revision) || self.uri.startsWith('hf://')",
@@ -102,15 +104,16 @@ class ModelCache(Model):
 class ModelSource(Agreeing):
     """Where the weights come from."""
 
-    model_config = ConfigDict(json_schema_extra=rules(_URI, _REVISION, _SECRET, _CACHE))
+    model_config = ConfigDict(json_schema_extra=rules(_REVISION, _SECRET, _CACHE))
     uri: Annotated[str, AfterValidator(_is_uri)] = Field(
         min_length=1,
         max_length=2048,
         description="hf://ORG/NAME, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, "
         "http(s)://HOST/PATH, pvc://CLAIM/PATH, oci://IMAGE#FOLDER, file:///PATH in the engine's image, "
         "pkg://PACKAGE in it.",
+        json_schema_extra=rules(_URI),
     )
-    revision: str | None = revision_of("weights")
+    revision: Revision | None = revision_of("weights")
     served_name: str | None = Field(
         None, min_length=1, max_length=253, description="The name that clients use. Default: the service's name."
     )

@@ -80,7 +80,7 @@ class ModelUri(NamedTuple):
 def parse(text: str) -> ModelUri:
     """Read a URI. Raises ValueError with the forms that are taken."""
     if not _PATTERN.fullmatch(text) or _ABOVE.search(text.partition("://")[2]):
-        raise ValueError(f"{text!r} is no model URI: {MESSAGE}")
+        raise ValueError(f"{text!r} {NO_MODEL}{MESSAGE}")
     scheme, _, rest = text.partition("://")
     return ModelUri(scheme, rest)
 
@@ -90,7 +90,8 @@ MESSAGE = (
     "pvc://CLAIM/PATH, oci://IMAGE#FOLDER, file:///PATH in the engine's image or pkg://PACKAGE in it, without .. in "
     "the path"
 )
-
+NO_MODEL = "is no model URI: "
+"""After the text that was given, before what can be."""
 
 SINGLE_FILE = "^[^?]*\\\\.gguf(\\\\?|$)"
 """What a rule matches a URI with that names one file."""
@@ -104,6 +105,14 @@ def folder_match(without: str) -> str:
     """
     folders = "|".join(scheme for scheme in DOWNLOADED if scheme != "hf")
     return f"^(({folders})://|hf://[^/]+/[^/]+$|(pvc|file)://[^{without}{SPACE}]*$)"
+
+
+def cel_folder(match: str) -> str:
+    """Whether `self` is such a URI, for the API server, with what `folder_match` has given."""
+    return (
+        f"self.matches('{CEL_PATTERN}') && self.matches('{match}') && !self.matches('/\\\\.\\\\.(/|$)') "
+        f"&& !self.matches('{SINGLE_FILE}')"
+    )
 
 
 def is_folder(text: str, match: str) -> bool:

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 PATTERN = r"^[+]?([0-9]{1,20}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][-+]?[0-9]{1,2}|[KMGTPE]i|[numkMGTPE])?$"
 """Bounded on purpose: an exponent of seven digits is a number that takes minutes to write out."""
+EXAMPLES = "'512Mi', '2Gi' or '0.5'"
 _SYNTAX = re.compile(PATTERN)
 _SUFFIXES = {
     "n": Decimal("1e-9"),
@@ -35,7 +36,7 @@ def parse(text: str) -> Decimal:
     """
     match = _SYNTAX.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is not a quantity; write a number such as '512Mi', '2Gi' or '0.5'")
+        raise ValueError(f"{text!r} is not a quantity; write a number such as {EXAMPLES}")
     number, suffix = match.group(1), match.group(3) or ""
     if suffix[:1] in ("e", "E") and suffix not in _SUFFIXES:
         return Decimal(number + suffix)

@@ -6,9 +6,9 @@ from pydantic import ConfigDict, Field
 
 from pagefleet_api.schema import AUTO, Model, Share, Text, Within, rules
 
-TtftRegression = Annotated[Text, Within("rollout.analysis.maxTTFTRegression", least="0", most="10")]
-ItlRegression = Annotated[Text, Within("rollout.analysis.maxITLRegression", least="0", most="10")]
-ErrorRate = Annotated[Text, Within("rollout.analysis.maxErrorRate", least="0", most="1")]
+TtftRegression = Annotated[Text, Within(least="0", most="10")]
+ItlRegression = Annotated[Text, Within(least="0", most="10")]
+ErrorRate = Annotated[Text, Within(least="0", most="1")]
 
 
 class Analysis(Model):

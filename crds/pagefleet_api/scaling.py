@@ -9,10 +9,10 @@ from pydantic.alias_generators import to_camel
 from pagefleet_api import duration
 from pagefleet_api.behavior import Behavior
 from pagefleet_api.schedules import Schedule
-from pagefleet_api.schema import AUTO, Model, Text, Within, rules
+from pagefleet_api.schema import AUTO, Model, Shaped, Text, Within, rules
 
-RequestsPerPod = Annotated[Text, Within("autoscaling.metrics target.averageValue", least="1m")]
-Coverage = Annotated[Text, Within("autoscaling.missingMetrics.minCoverage", least="0", most="1")]
+RequestsPerPod = Annotated[Text, Within(least="1m", example="4")]
+Coverage = Annotated[Text, Within(least="0", most="1")]
 
 
 def _is_latency(text: str) -> str:
@@ -28,10 +28,16 @@ def _is_lookahead(text: str) -> str:
 
 
 NONE = "None"
-Latency = Annotated[str, Field(pattern=duration.PATTERN, min_length=2, max_length=16), AfterValidator(_is_latency)]
+Latency = Annotated[
+    str,
+    Field(min_length=1, max_length=16),
+    Shaped(duration.PATTERN, "a duration such as 500ms or 1m30s"),
+    AfterValidator(_is_latency),
+]
 Lookahead = Annotated[
     str,
-    Field(pattern=f"^({AUTO}|{NONE}|{duration.PATTERN[1:-1]})$", min_length=2, max_length=16),
+    Field(min_length=1, max_length=16),
+    Shaped(f"^({AUTO}|{NONE}|{duration.PATTERN[1:-1]})$", f"a duration such as 90s or 1m30s, {AUTO} or {NONE}"),
     AfterValidator(_is_lookahead),
 ]
 

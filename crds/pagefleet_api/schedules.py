@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from pagefleet_api.schema import Model, rules
+from pagefleet_api.schema import Model, Shaped, rules
 
 WEEK = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
@@ -24,10 +24,21 @@ def _known_zone(key: str) -> str:
 
 
 TimeZone = Annotated[
-    str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}$", max_length=64), AfterValidator(_known_zone)
+    str,
+    Field(max_length=64),
+    Shaped(
+        r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}$", "a name of the IANA database such as Europe/Berlin or UTC"
+    ),
+    AfterValidator(_known_zone),
 ]
-Days = Annotated[str, Field(pattern=f"^{_DAY}(-{_DAY})?$", max_length=7)]
-
+Days = Annotated[str, Field(max_length=7), Shaped(f"^{_DAY}(-{_DAY})?$", "a day such as Sat, or days such as Mon-Fri")]
+Start = Annotated[str, Field(max_length=5), Shaped(f"^{_TIME}$", "a time of day such as 07:30")]
+End = Annotated[str, Field(max_length=5), Shaped(f"^({_TIME}|24:00)$", "a time of day such as 07:30, or 24:00")]
+ScheduleName = Annotated[
+    str,
+    Field(max_length=63),
+    Shaped(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "lower-case letters, digits and -, with a letter or digit at each end"),
+]
 
 _CHANGES_NOTHING = "autoscaling.schedules: give minReplicas, maxReplicas or both; without either it changes nothing"
 _BOUNDS_CROSS = "autoscaling.schedules: minReplicas must not be above maxReplicas"
@@ -48,19 +59,13 @@ class Schedule(Model):
             ),
         )
     )
-    name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63, description="Said in decisions.")
+    name: ScheduleName = Field(description="Said in decisions.")
     timezone: TimeZone = Field("UTC", description="IANA name, for example Europe/Berlin. Default: UTC.")
     days: tuple[Days, ...] = Field(
         ("Mon-Sun",), min_length=1, max_length=7, description="Days on which it begins: Sat, or Mon-Fri. Default: all."
     )
-    start: str = Field(
-        pattern=f"^{_TIME}$", max_length=5, description="Local time at which it begins, for example 07:30."
-    )
-    end: str = Field(
-        pattern=f"^({_TIME}|24:00)$",
-        max_length=5,
-        description="Local time at which it ends; not after the start means the next day.",
-    )
+    start: Start = Field(description="Local time at which it begins, for example 07:30.")
+    end: End = Field(description="Local time at which it ends; not after the start means the next day.")
     min_replicas: int | None = Field(None, ge=1, le=10_000, description="Not fewer than so many meanwhile.")
     max_replicas: int | None = Field(None, ge=1, le=10_000, description="Not more than so many meanwhile.")
 

@@ -1,5 +1,6 @@
-"""What the resource's types are made of: the base, CEL rules, bounded quantities."""
+"""What the resource's types are made of: the base, CEL rules, texts of a form, bounded quantities."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, Self
@@ -28,11 +29,13 @@ class Rule(NamedTuple):
     """A CEL rule: the expression that must hold, and the refusal, which names the field and the way out.
 
     expression: CEL that makes the refusal with the value that was given in it; `message` stands where it fails.
+    of_value: it is about a single value, so that neither names the field, whose path stands before the refusal.
     """
 
     rule: str
     message: str
     expression: str | None = None
+    of_value: bool = False
 
 
 def rules(*given: tuple[str, str] | Rule) -> dict[str, Any]:
@@ -42,7 +45,26 @@ def rules(*given: tuple[str, str] | Rule) -> dict[str, Any]:
 
 def _written(rule: Rule) -> dict[str, str]:
     words = {"rule": rule.rule, "message": rule.message}
-    return words if rule.expression is None else {**words, "messageExpression": rule.expression}
+    if rule.expression is not None:
+        words["messageExpression"] = rule.expression
+    if rule.of_value:  # for the reason by default, the API server puts the name of the type in the value's place
+        words["reason"] = "FieldValueForbidden"
+    return words
+
+
+def literal(text: str) -> str:
+    """`text` as CEL has it."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def quoted(value: str) -> str:
+    """CEL of a text on one line, as refusals must be, between quotation marks."""
+    return rf"""'"' + {value}.replace('\n', '\\n') + '"'"""
+
+
+_TEXT_OF_EITHER = "string(self)"
+"""Of an integer or a string; of what is a string anyway it would have no bound for the API server."""
 
 
 class Model(BaseModel):
@@ -66,7 +88,39 @@ class Agreeing(Model):
 
 
 _INT_OR_STRING = {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]}
-_QUANTITY_SCHEMA = {**_INT_OR_STRING, "pattern": quantity.PATTERN, "maxLength": 32}
+_SHORT = {**_INT_OR_STRING, "maxLength": 32}
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """The form of a text, kept by the API server and by the parser; both say `form`, as few can read `pattern`."""
+
+    pattern: str
+    form: str
+    """What it must be, with an example."""
+
+    @property
+    def says(self) -> str:
+        """The refusal."""
+        return f"must be {self.form}"
+
+    def check(self, text: str) -> str:
+        """`text` as it is; ValueError when it has another form."""
+        if re.fullmatch(self.pattern, text) is None:
+            raise ValueError(self.says)
+        return text
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        shape = handler(schema)
+        text = "self" if shape.get("type") == "string" else _TEXT_OF_EITHER
+        told = f"{literal(f'{self.says}; it is ')} + {quoted(text)}"
+        return {**shape, **rules(Rule(f"{text}.matches({literal(self.pattern)})", self.says, told, of_value=True))}
+
+
+_QUANTITY = Shaped(quantity.PATTERN, f"a quantity such as {quantity.EXAMPLES}")
 
 
 def _as_text(value: object) -> object:
@@ -79,22 +133,23 @@ def _is_quantity(text: str) -> str:
 
 
 Text = Annotated[str, BeforeValidator(_as_text), AfterValidator(_is_quantity)]
-Quantity = Annotated[Text, WithJsonSchema(_QUANTITY_SCHEMA)]
+Quantity = Annotated[Text, WithJsonSchema(_SHORT), _QUANTITY]
 """A quantity kept as its text; a bare YAML number is accepted as its text."""
 
 
 @dataclass(frozen=True)
 class Within:
-    """Bounds of a quantity, kept by the API server and by the parser; both name `path`."""
+    """Bounds of a quantity, kept by the API server and by the parser."""
 
-    path: str
     least: str
     most: str | None = None
+    example: str = "0.5"
+    """For who wrote no quantity at all."""
 
     @property
     def says(self) -> str:
         """The refusal."""
-        return f"{self.path} must be at least {self.least}" + (f" and at most {self.most}" if self.most else "")
+        return f"must be at least {self.least}" + (f" and at most {self.most}" if self.most else "")
 
     def check(self, text: str) -> str:
         """`text` as it is; ValueError when it is outside."""
@@ -107,13 +162,15 @@ class Within:
         return core_schema.no_info_after_validator_function(self.check, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        compared = [f"quantity(string(self)).compareTo(quantity('{self.least}')) >= 0"]
+        given = f"quantity({_TEXT_OF_EITHER})"
+        compared = [f"{given}.compareTo(quantity('{self.least}')) >= 0"]
         if self.most is not None:
-            compared.append(f"quantity(string(self)).compareTo(quantity('{self.most}')) <= 0")
-        pattern = quantity.PATTERN.replace("\\", "\\\\")  # in the rule: nobody can read what its own refusal would say
-        rule = " && ".join((f"string(self).matches('{pattern}')", *compared))
-        told = f"'{self.says}; it is ' + string(self)"
-        return {**_INT_OR_STRING, "maxLength": 32, **rules(Rule(rule, self.says, told))}
+            compared.append(f"{given}.compareTo(quantity('{self.most}')) <= 0")
+        rule = " && ".join((f"{_TEXT_OF_EITHER}.matches({literal(quantity.PATTERN)})", *compared))
+        other = literal(f"must be a quantity such as {self.example}")
+        says = f"(isQuantity({_TEXT_OF_EITHER}) ? {literal(self.says)} : {other})"
+        told = f"{says} + '; it is ' + {quoted(_TEXT_OF_EITHER)}"
+        return {**_SHORT, **rules(Rule(rule, self.says, told, of_value=True))}
 
 
 Seconds = Annotated[int, Field(ge=0, le=86_400)]
@@ -125,7 +182,9 @@ LABEL_VALUE = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 """Of a label, where it may be empty too, and after the slash of a qualified name.
 
 Source: IsQualifiedName and IsValidLabelValue in k8s.io/apimachinery/pkg/util/validation/validation.go (v0.34)."""
-ObjectName = Annotated[Name, Field(pattern=rf"^{SUBDOMAIN}$")]
+ObjectName = Annotated[
+    Name, Shaped(rf"^{SUBDOMAIN}$", "lower-case letters, digits, - and ., with a letter or digit at each end")
+]
 """Of a Secret, ConfigMap or claim, as the API server takes it (RFC 1123 subdomain)."""
 
 
@@ -136,11 +195,12 @@ class SecretName(Model):
 
 
 AUTO = "Auto"
-_SHARE = r"^(Auto|[0-9]{1,4}|([0-9]|[1-9][0-9]|100)%)$"
 Share = Annotated[
     str,
     BeforeValidator(lambda value: str(value) if isinstance(value, int) else value),
-    Field(pattern=_SHARE),
-    WithJsonSchema({**_INT_OR_STRING, "pattern": _SHARE, "minimum": 0, "maximum": 9999}),
+    WithJsonSchema(_SHORT),
+    Shaped(
+        r"^(Auto|[0-9]{1,4}|([0-9]|[1-9][0-9]|100)%)$", "a number of pods up to 9999, a percentage such as 25%, or Auto"
+    ),
 ]
 """A number of pods, a percentage, or Auto."""

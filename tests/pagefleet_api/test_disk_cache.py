@@ -17,7 +17,7 @@ ROOMY: tuple[dict[str, Any], ...] = (
 )
 REFUSED: tuple[tuple[dict[str, Any], dict[str, Any], str], ...] = (
     ({"diskOffload": "200Gi"}, {}, "engine.kvCache.diskOffload needs engine.kvCache.hostOffload"),
-    ({**CACHE, "diskOffload": "1Mi"}, {}, "engine.kvCache.diskOffload must be at least 1Gi"),
+    ({**CACHE, "diskOffload": "1Mi"}, {}, "must be at least 1Gi and at most 1Pi"),
     (
         CACHE,
         {"requests": {"ephemeral-storage": "200G"}},

@@ -86,7 +86,7 @@ def test_gpus_that_do_not_agree_are_refused_with_the_numbers(
 
 @pytest.mark.parametrize("name", ["a..b/x", "-a/x", f"a/{'x' * 64}", "a/x-", "gpu"])
 def test_gpus_have_a_name_that_a_taint_can_have_too(name: str) -> None:
-    with pytest.raises(InvalidService, match=r"resources\.gpu\.resourceName: String should match"):
+    with pytest.raises(InvalidService, match=r"resources\.gpu\.resourceName: must be DOMAIN/NAME"):
         _parse({"device": "cuda"}, {"gpu": {"resourceName": name}})
 
 

@@ -16,7 +16,7 @@ def _with(adapter: str, *, revision: str | None = None, **more: Any) -> dict[str
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"uri": "ftp://host/x"}, "model.uri: give hf://ORG/NAME"),
+    ({"uri": "ftp://host/x"}, "is no model URI: give hf://ORG/NAME"),
     ({"uri": "hf://org/name/../x"}, "without .. in the path"),
     ({"uri": "s3://bucket/name", "revision": "v1"}, "model.revision is for hf:// alone"),
     ({"uri": "pkg://name", "secretRef": {"name": "s"}}, "model.secretRef is for models that are downloaded"),
@@ -34,7 +34,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"uri": "hf://org/name", "cache": {"mode": "PVC", "pvc": "a", "limit": 1}},
-        "model.cache.limit must be at least 1Mi",
+        "must be at least 1Mi",
     ),
     (_with("ftp://host/x"), "give a folder as PEFT writes it by hf://ORG/NAME"),
     (_with("pkg://name"), "give a folder as PEFT writes it by hf://ORG/NAME"),

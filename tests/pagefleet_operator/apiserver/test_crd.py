@@ -8,6 +8,7 @@ import pytest
 from pagefleet_api.service import InferenceService, InvalidService
 from tests.pagefleet_api.test_model_source import REFUSED
 from tests.pagefleet_api.test_model_uri import GOOD
+from tests.pagefleet_api.test_values import NO_QUANTITY, NO_URI, WRONG
 from tests.pagefleet_operator.apiserver.api import Api, ApiRefusal, Json, eventually
 from tests.pagefleet_operator.apiserver.operators import EXAMPLES, example, service
 
@@ -66,7 +67,6 @@ def test_an_unknown_field_is_pruned_otherwise(api: Api, namespace: str) -> None:
         ("engine", {"device": "cuda", "parallelism": {"tensor": 0}}, "engine.parallelism.tensor"),
         ("resources.gpu", {"resourceName": "gpu"}, "resources.gpu.resourceName"),
         ("engine.kvCache", {}, "engine.kvCache.size is required"),
-        ("engine.kvCache.size", "lots", "engine.kvCache.size must be at least 1Mi and at most 1Pi; it is lots"),
         ("autoscaling", {"minReplicas": 4, "maxReplicas": 3}, "minReplicas must not be above"),
         ("autoscaling", {"minReplicas": 0, "maxReplicas": 3}, "minReplicas: 0 is not available"),
         ("autoscaling", {}, "autoscaling.maxReplicas"),
@@ -80,7 +80,11 @@ def test_an_unknown_field_is_pruned_otherwise(api: Api, namespace: str) -> None:
             {**_SCALING, "metrics": [{"type": "KVCacheUsage", "target": {"averageUtilization": 101}}]},
             "KVCacheUsage never passes 100 percent",
         ),
-        ("autoscaling", {**_SCALING, "behavior": {"scaleUp": {"tolerance": "11"}}}, "tolerance must be at least 0"),
+        (
+            "autoscaling",
+            {**_SCALING, "behavior": {"scaleUp": {"tolerance": "11"}}},
+            "tolerance: Forbidden: must be at least 0",
+        ),
         ("autoscaling", {**_SCALING, "behavior": {"scaleUp": {"policies": []}}}, "policies"),
         ("autoscaling", {**_SCALING, "mode": "External"}, "give bounds, metrics and behavior there"),
         ("autoscaling", {"mode": "External", "behavior": {}}, "give bounds, metrics and behavior there"),
@@ -89,23 +93,25 @@ def test_an_unknown_field_is_pruned_otherwise(api: Api, namespace: str) -> None:
             {**_SCALING, "metrics": [{"type": "TimeToFirstToken", "target": {"averageValue": "1"}}]},
             "TimeToFirstToken takes target.p95",
         ),
-        ("autoscaling", {**_SCALING, "lookahead": "soon"}, "autoscaling.lookahead"),
         ("autoscaling", {**_SCALING, "schedules": [{**_NIGHT, "minReplicas": 4}]}, "must not be above"),
         ("autoscaling", {**_SCALING, "schedules": [_NIGHT]}, "give minReplicas, maxReplicas or both"),
-        ("autoscaling", {**_SCALING, "schedules": [{**_NIGHT, "start": "25:00"}]}, "schedules[0].start"),
         (
             "autoscaling",
             {**_SCALING, "metrics": [{"type": "WaitingRequests", "target": {"averageValue": "0"}}]},
-            "averageValue must be at least 1m",
+            "averageValue: Forbidden: must be at least 1m",
         ),
         ("rollout", {"maxSurge": 0, "maxUnavailable": "0%"}, "must not both be 0"),
-        ("rollout", {"analysis": {"maxTTFTRegression": "-0.1"}}, "analysis.maxTTFTRegression must be at least 0"),
+        (
+            "rollout",
+            {"analysis": {"maxTTFTRegression": "-0.1"}},
+            "analysis.maxTTFTRegression: Forbidden: must be at least 0",
+        ),
         (
             "rollout",
             {"analysis": {"maxITLRegression": 11}},
-            "maxITLRegression must be at least 0 and at most 10",
+            "maxITLRegression: Forbidden: must be at least 0 and at most 10",
         ),
-        ("rollout", {"analysis": {"maxErrorRate": "2"}}, "analysis.maxErrorRate must be at least 0 and at most 1"),
+        ("rollout", {"analysis": {"maxErrorRate": "2"}}, "maxErrorRate: Forbidden: must be at least 0 and at most 1"),
         ("rollout", {"analysis": {"trafficPercent": 51}}, "rollout.analysis.trafficPercent"),
         ("replicas", -1, "spec.replicas"),
     ],
@@ -117,6 +123,31 @@ def test_a_wrong_value_is_refused_with_the_field_and_the_way_out(
         api.create("inferenceservices", _with(namespace, path, value))
     assert refusal.value.status == 422
     assert words in str(refusal.value)
+
+
+@pytest.mark.parametrize(("spec", "field", "value", "words"), [*WRONG, *NO_QUANTITY])
+def test_a_single_value_is_refused_with_its_field_itself_and_the_way_out(
+    api: Api, namespace: str, spec: Json, field: str, value: str, words: str
+) -> None:
+    said = _refusal(api, namespace, spec)
+    assert f"spec.{field}: Forbidden: {words}" in said
+    assert f'; it is "{value}"' in said
+
+
+@pytest.mark.parametrize(("spec", "field", "value", "words"), NO_URI)
+def test_what_is_no_models_uri_is_said_before_what_can_be(
+    api: Api, namespace: str, spec: Json, field: str, value: str, words: str
+) -> None:
+    assert f'spec.{field}: Forbidden: "{value}" {words}' in _refusal(api, namespace, spec)
+
+
+def _refusal(api: Api, namespace: str, spec: Json) -> str:
+    body = service(namespace)
+    body["spec"] |= spec
+    with pytest.raises(ApiRefusal) as refusal:
+        api.create("inferenceservices", body)
+    assert refusal.value.status == 422
+    return str(refusal.value)
 
 
 @pytest.mark.parametrize(("model", "words"), REFUSED)
