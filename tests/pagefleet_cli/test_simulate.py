@@ -1,5 +1,6 @@
 """`pagefleet simulate` as a shell sees it."""
 
+import html
 import json
 import sys
 from pathlib import Path
@@ -54,6 +55,53 @@ def test_two_policies_stand_side_by_side_with_their_difference(pagefleet: Shell,
     assert [word in table.out for word in ("autoscaled.yaml", "office-hours.yaml", "difference", "GPU hours")] == [
         True
     ] * 4
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "reason", "words"),
+    [
+        (
+            {"maxNumSeqs": 2, "maxQueuedRequests": 1},
+            (),
+            "queueFull",
+            "refused: the pod's queue was full, by engine.maxQueuedRequests 1; raise it, or have more pods in time",
+        ),
+        (
+            {"maxModelLen": 500},
+            (),
+            "beyondMaxModelLen",
+            "780 requests refused: the prompt leaves no room for an answer in engine.maxModelLen 500; raise it",
+        ),
+        (
+            {},
+            ("--kv-tokens", 400),
+            "beyondKvCache",
+            "780 requests refused: the prompt leaves no room for an answer in a KV cache of 400 tokens; --kv-tokens",
+        ),
+    ],
+)
+def test_what_is_refused_is_told_with_the_setting_that_would_change_it(
+    pagefleet: Shell,
+    trace: Path,
+    tmp_path: Path,
+    engine: dict[str, int],
+    options: tuple[Any, ...],
+    reason: str,
+    words: str,
+) -> None:
+    body = yaml.safe_load(POLICY.read_text())
+    body["spec"]["engine"] |= engine
+    path = tmp_path / "tight.yaml"
+    path.write_text(yaml.safe_dump(body))
+    command = ("simulate", "--trace", trace, "--policy", path, *options)
+    found = _json(pagefleet(*command, "-o", "json"))
+    assert {why for why, requests in found["refusals"].items() if requests} == {reason}
+    assert sum(found["refusals"].values()) == found["refused"] > 0
+    table = pagefleet(*command).out
+    assert words in " ".join(table.split())
+    assert max(map(len, table.splitlines())) <= 80
+    page = pagefleet(*command, "-o", "html").out
+    assert words in html.unescape(page)
 
 
 def test_the_trace_of_the_examples_makes_the_example_scale(pagefleet: Shell) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pagefleet_cli.errors import FactsMissing
-from pagefleet_cli.rehearsal.report import clock, headings, rows
+from pagefleet_cli.rehearsal.report import clock, headings, reasons, rows
 from pagefleet_cli.simulation import Summary
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def as_html(runs: Sequence[Summary]) -> str:
         "<!doctype html>", '<html lang="en"><meta charset="utf-8">', f"<title>pagefleet simulate: {names}</title>",
         f"<style>{_STYLE}</style>", f"<h1>{names}</h1>", drawing[drawing.index("<svg") :],
         "<h2>Figures</h2>", _table(headings(runs), rows(runs)),
+        *(f"<p>{html.escape(line)}</p>" for run in runs for line in reasons(run)),
     ]  # fmt: skip
     for run in runs:
         moments = [(clock(at.t), str(at.replicas), str(at.desired), at.reason) for at in run.timeline]

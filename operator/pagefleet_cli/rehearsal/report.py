@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from pagefleet_cli.simulation import Summary
+from pagefleet_api.wording import counted
+from pagefleet_cli.simulation import Refusal, Summary
 
 WIDTH = 80
 MOST_MOMENTS = 40
@@ -44,6 +45,16 @@ FIGURES = (
 )
 
 
+_WHY = {
+    Refusal.QUEUE_FULL: "the pod's queue was full, by engine.maxQueuedRequests {limit}; raise it, or have more pods in "
+    "time",
+    Refusal.BEYOND_MODEL_LEN: "the prompt leaves no room for an answer in engine.maxModelLen {limit}; raise it",
+    Refusal.BEYOND_KV_CACHE: "the prompt leaves no room for an answer in a KV cache of {limit} tokens; --kv-tokens "
+    "says what a pod's holds, engine.kvCache makes it larger",
+}
+_CUT_OFF = "the drain of the pod took longer than drain.timeoutSeconds; raise it"
+
+
 def as_json(runs: Sequence[Summary]) -> str:
     """The first run's figures; with a second one those under `against`, and the first less the second."""
     document = _entry(runs[0])
@@ -59,6 +70,7 @@ def _entry(run: Summary) -> dict[str, Any]:
         "requests": run.requests,
         "completed": run.completed,
         "refused": run.refused,
+        "refusals": {why.value: 0 for why in Refusal} | {each.why.value: each.requests for each in run.refusals},
         "aborted": run.aborted,
         "durationSeconds": round(run.duration_s, 3),
         "gpuHours": round(run.gpu_hours, 4),
@@ -104,6 +116,17 @@ def rows(runs: Sequence[Summary]) -> list[tuple[str, ...]]:
     return found
 
 
+def reasons(run: Summary) -> list[str]:
+    """Why requests were refused or cut off, and the setting that would change it: a line each."""
+    lines = [
+        f"{run.name}: {counted(each.requests, 'request')} refused: {_WHY[each.why].format(limit=each.limit)}"
+        for each in run.refusals
+    ]
+    if run.aborted:
+        lines.append(f"{run.name}: {counted(run.aborted, 'request')} aborted: {_CUT_OFF}")
+    return lines
+
+
 def headings(runs: Sequence[Summary]) -> tuple[str, ...]:
     """Over the columns of `rows`."""
     return ("", *(run.name for run in runs), *(("difference",) if len(runs) == 2 else ()))
@@ -118,6 +141,9 @@ def as_table(runs: Sequence[Summary]) -> str:
     for row in rows(runs):
         table.add_row(*row)
     console.print(table)
+    for line in (line for run in runs for line in reasons(run)):
+        console.print()
+        console.print(line)
     for run in runs:
         console.print()
         console.print(f"{run.name}: pods ready and asked for", soft_wrap=True)

@@ -7,7 +7,17 @@ timeline(policy, trace, fleet)  # the numbers of pods alone
 from pagefleet_cli.simulation.comparison import Agreement, agreement
 from pagefleet_cli.simulation.fleet import play, timeline
 from pagefleet_cli.simulation.summary import Summary, summarise
-from pagefleet_cli.simulation.values import Balancing, EngineModel, FleetModel, Moment, Request, Run, Trace
+from pagefleet_cli.simulation.values import (
+    Balancing,
+    EngineModel,
+    FleetModel,
+    Moment,
+    Refusal,
+    Refused,
+    Request,
+    Run,
+    Trace,
+)
 
 __all__ = [
     "Agreement",
@@ -15,6 +25,8 @@ __all__ = [
     "EngineModel",
     "FleetModel",
     "Moment",
+    "Refusal",
+    "Refused",
     "Request",
     "Run",
     "Summary",

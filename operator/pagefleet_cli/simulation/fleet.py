@@ -1,7 +1,8 @@
 """A fleet of simulated pods under the controller's own decision: events in the order of their time."""
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from heapq import heappop, heappush
 from operator import attrgetter
@@ -10,7 +11,7 @@ from statistics import NormalDist
 from pagefleet_api.scaling import Mode
 from pagefleet_cli.simulation.deciding import Answer, Decider
 from pagefleet_cli.simulation.pod import Admitted, Advanced, SimulatedPod
-from pagefleet_cli.simulation.values import Balancing, FleetModel, Moment, Run, Trace
+from pagefleet_cli.simulation.values import Balancing, FleetModel, Moment, Refusal, Refused, Run, Trace
 from pagefleet_operator.autoscaling import Policy
 
 Draw = Callable[[], float]
@@ -48,7 +49,8 @@ class _Fleet:
         self._pod_seconds = 0.0
         self._waits_s: list[float] = []
         self._first_tokens_s: list[float | None] = [None] * len(self._requests)
-        self._completed = self._refused = 0
+        self._completed = 0
+        self._refusals: Counter[Refusal] = Counter()
         self._timeline: list[Moment] = []
         for _ in range(least if model.initial_replicas is None else max(model.initial_replicas, 1)):
             self._create(0.0, 0.0).ready = True
@@ -78,11 +80,16 @@ class _Fleet:
             queue_waits_s=tuple(self._waits_s),
             first_tokens_s=tuple(self._first_tokens_s),
             completed=self._completed,
-            refused=self._refused,
+            refusals=tuple(self._refused()),
             aborted=aborted,
             pod_seconds=self._pod_seconds + sum(now_s - pod.created_s for pod in self._pods),
             end_s=now_s,
         )
+
+    def _refused(self) -> Iterator[Refused]:
+        for why in Refusal:
+            if self._refusals[why]:
+                yield Refused(why, self._refusals[why], self._model.engine.limit(why))
 
     def _next_event_s(self) -> float:
         """Of pods; what a later event has made void is thrown away."""
@@ -102,8 +109,9 @@ class _Fleet:
             pod = self._serving[int(self._draw() * len(self._serving))]
         else:
             pod = min(self._serving, key=attrgetter("in_flight"))
-        if not pod.accepts(request):
-            self._refused += 1
+        why = pod.refusal(request)
+        if why is not None:
+            self._refusals[why] += 1
             return
         self._admitted(pod.submit(number, now_s))
         self._expect(pod)

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from pagefleet_api.load import EngineState, Load
-from pagefleet_cli.simulation.values import EngineModel, Request
+from pagefleet_cli.simulation.values import EngineModel, Refusal, Request
 
 BLOCK_TOKENS = 16
 LEAST_CHUNK_TOKENS, SHARED_ROWS, SPREAD_STEPS = 64, 512, 8
@@ -68,11 +68,12 @@ class SimulatedPod:
         self._waiting: deque[int] = deque()
         self._queued_tokens = self._reserved = 0
 
-    def accepts(self, request: Request) -> bool:
-        """Whether it would not answer 429 or 400."""
+    def refusal(self, request: Request) -> Refusal | None:
+        """Why it would answer 429 or 400; None where it accepts the request."""
         if request.prompt_tokens >= self._engine.window_tokens:
-            return False
-        return len(self._waiting) < self._engine.max_queued_requests or self._has_seat(request)
+            return self._engine.too_long
+        accepts = len(self._waiting) < self._engine.max_queued_requests or self._has_seat(request)
+        return None if accepts else Refusal.QUEUE_FULL
 
     def submit(self, number: int, now_s: float) -> list[Admitted]:
         """Take a request that it accepts."""

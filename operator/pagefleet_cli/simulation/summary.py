@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from pagefleet_cli.simulation.values import Moment, Run
+from pagefleet_cli.simulation.values import Moment, Refused, Run
 
 MINUTE_S = 60.0
 SLO_SHARE = 0.05
@@ -58,6 +58,7 @@ class Summary:
     requests: int
     completed: int
     refused: int
+    refusals: tuple[Refused, ...]
     aborted: int
     most_replicas: int
     """Ready at the same time."""
@@ -84,6 +85,7 @@ def summarise(name: str, run: Run, *, gpus_per_pod: int, gpu_price: float | None
         requests=len(run.trace.requests),
         completed=run.completed,
         refused=run.refused,
+        refusals=run.refusals,
         aborted=run.aborted,
         most_replicas=max(moment.replicas for moment in run.timeline),
         mean_replicas=run.pod_seconds / run.end_s if run.end_s else float(run.timeline[0].replicas),

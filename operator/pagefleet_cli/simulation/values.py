@@ -29,6 +29,26 @@ class Trace(NamedTuple):
     """The date and time of second 0, for schedules."""
 
 
+class Refusal(StrEnum):
+    """Why a pod takes no request."""
+
+    QUEUE_FULL = "queueFull"
+    """429: so many wait for a seat already."""
+    BEYOND_MODEL_LEN = "beyondMaxModelLen"
+    """400: the prompt leaves an answer no room."""
+    BEYOND_KV_CACHE = "beyondKvCache"
+    """400: the same, where the cache holds fewer tokens than that."""
+
+
+class Refused(NamedTuple):
+    """Requests that were refused for one reason."""
+
+    why: Refusal
+    requests: int
+    limit: int
+    """The setting that was in their way."""
+
+
 class Balancing(StrEnum):
     """Which ready pod gets a request."""
 
@@ -57,6 +77,16 @@ class EngineModel:
     def window_tokens(self) -> int:
         """The longest sequence."""
         return self.kv_tokens if self.max_model_len is None else min(self.max_model_len, self.kv_tokens)
+
+    @property
+    def too_long(self) -> Refusal:
+        """Why a prompt that fills the window is refused."""
+        told = self.max_model_len is not None and self.max_model_len <= self.kv_tokens
+        return Refusal.BEYOND_MODEL_LEN if told else Refusal.BEYOND_KV_CACHE
+
+    def limit(self, why: Refusal) -> int:
+        """The setting that a refusal is about."""
+        return self.max_queued_requests if why is Refusal.QUEUE_FULL else self.window_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,11 +128,16 @@ class Run:
     first_tokens_s: tuple[float | None, ...]
     """From arrival to the first token, by request; None where there was none."""
     completed: int
-    refused: int
-    """Answered 429 or 400 at once: the queue was full, or the prompt longer than the window."""
+    refusals: tuple[Refused, ...]
+    """What was answered 429 or 400 at once, by reason; those that came."""
     aborted: int
     """Cut off by the end of a drain."""
     pod_seconds: float
     """From each pod's creation until it was gone, or the end."""
     end_s: float
     """When the last request had ended."""
+
+    @property
+    def refused(self) -> int:
+        """For any reason."""
+        return sum(each.requests for each in self.refusals)

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from pagefleet_api.behavior import RateUnit
 from pagefleet_api.scaling import Mode
-from pagefleet_cli.simulation import Balancing, Request, Run, Trace, play, timeline
+from pagefleet_cli.rehearsal.report import reasons
+from pagefleet_cli.simulation import Balancing, Refusal, Refused, Request, Run, Trace, play, summarise, timeline
 from pagefleet_operator.autoscaling import Policy
 from pagefleet_operator.autoscaling.policy import Rate, Rules
 from tests.pagefleet_cli.simulation.build import fleet, steady, trace
@@ -48,7 +49,7 @@ def test_when_the_load_is_gone_pods_drain_and_nobody_is_cut_off() -> None:
     policy = Policy(min_replicas=1, max_replicas=6, in_flight_target=4, max_num_seqs=8, down=QUICK_DOWN, lookahead_s=0)
     run = play(policy, trace(*steady(3, 60), *steady(0.1, 200, 60)), fleet())
     assert numbers(run)[-1] == 1
-    assert (run.completed, run.aborted, run.refused) == (len(run.trace.requests), 0, 0)
+    assert (run.completed, run.aborted, run.refusals) == (len(run.trace.requests), 0, ())
     assert run.pod_seconds < 6 * 200
 
 
@@ -67,17 +68,23 @@ def test_a_drain_that_takes_too_long_cuts_its_answers_off() -> None:
     long = [Request(20 + place / 10, 10, 1000) for place in range(4)]
     run = play(policy, trace(*sorted([*steady(1.6, 30), *long])), fleet(start_s=5, drain_timeout_s=20))
     assert run.aborted == 2
+    words = "p: 2 requests aborted: the drain of the pod took longer than drain.timeoutSeconds; raise it"
+    assert reasons(summarise("p", run, gpus_per_pod=1, gpu_price=None, slo_s=1.0)) == [words]
     assert run.completed == len(run.trace.requests) - 2
 
 
 def test_a_full_queue_and_a_prompt_beyond_the_window_are_refused() -> None:
     crowd = trace(*[Request(0.0, 10, 50)] * 20)
     run = play(1, crowd, fleet(max_queued_requests=4))
-    assert (run.completed, run.refused) == (12, 8)
+    assert (run.completed, run.refusals) == (12, (Refused(Refusal.QUEUE_FULL, 8, 4),))
     assert sum(wait == 0 for wait in run.queue_waits_s) == 8
     assert max(run.queue_waits_s) == pytest.approx(5, abs=0.2)
     too_long = play(1, trace(Request(0.0, 100, 5)), fleet(max_model_len=100))
-    assert (too_long.refused, too_long.first_tokens_s) == (1, (None,))
+    assert too_long.refusals == (Refused(Refusal.BEYOND_MODEL_LEN, 1, 100),)
+    assert too_long.first_tokens_s == (None,)
+    for window in (None, 17_000):
+        too_large = play(1, trace(Request(0.0, 16_000, 5)), fleet(max_model_len=window))
+        assert too_large.refusals == (Refused(Refusal.BEYOND_KV_CACHE, 1, 16_000),)
 
 
 def test_a_fixed_number_and_a_recommendation_are_played_too() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from pagefleet_cli.simulation import Moment, Request, Run, Trace, summarise
+from pagefleet_cli.simulation import Moment, Refusal, Refused, Request, Run, Trace, summarise
 from pagefleet_cli.simulation.summary import Quantiles, direction_changes
 
 
@@ -27,15 +27,17 @@ def test_a_minute_is_lost_when_more_than_one_in_twenty_wait_too_long() -> None:
     first_s[0] = 9.0  # one of twenty
     first_s[20] = first_s[21] = 9.0  # two
     first_s[40] = first_s[41] = None  # two refused
-    run = Run(Trace(requests), moments(1, 2), (0.0,) * 58, tuple(first_s), 58, 2, 0, 7200.0, 180.0)
+    refusals = (Refused(Refusal.QUEUE_FULL, 2, 1024),)
+    run = Run(Trace(requests), moments(1, 2), (0.0,) * 58, tuple(first_s), 58, refusals, 0, 7200.0, 180.0)
     found = summarise("p", run, gpus_per_pod=2, gpu_price=1.5, slo_s=1.0)
     assert [minute.lost for minute in found.minutes] == [False, True, True]
     assert (found.slo_violation_minutes, found.gpu_hours, found.cost) == (2, 4.0, 6.0)
+    assert (found.refused, found.refusals) == (2, refusals)
     assert (found.most_replicas, found.mean_replicas) == (2, 40.0)
     assert found.minutes[2].first_token_p95_s == 0.1
 
 
 def test_a_trace_without_an_end_has_its_first_number() -> None:
-    run = Run(Trace(()), moments(2), (), (), 0, 0, 0, 0.0, 0.0)
+    run = Run(Trace(()), moments(2), (), (), 0, (), 0, 0.0, 0.0)
     found = summarise("p", run, gpus_per_pod=1, gpu_price=None, slo_s=1.0)
     assert (found.mean_replicas, found.cost, found.minutes) == (2.0, None, ())
