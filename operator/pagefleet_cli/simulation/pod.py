@@ -15,8 +15,8 @@ from pagefleet_api.load import EngineState, Load
 from pagefleet_cli.simulation.values import EngineModel, Refusal, Request
 
 BLOCK_TOKENS = 16
-LEAST_CHUNK_TOKENS, SHARED_ROWS, SPREAD_STEPS = 64, 512, 8
-"""As in the engine's `scheduler.pace`."""
+LEAST_CHUNK_TOKENS, SHARED_ROWS, SPREAD_STEPS = 64, 1280, 32
+"""As in the engine's `scheduler.pace`, which spreads less where nearly all steps have prompts."""
 _STEP_SLACK, _WORK_SLACK_S = 1e-6, 1e-9
 """What rounding may leave of a request that is over."""
 
