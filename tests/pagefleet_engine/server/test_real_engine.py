@@ -19,6 +19,8 @@ pytestmark = pytest.mark.torch
 POOL_TOKENS = 1024
 SEATS, QUEUE = 1, 4
 LONG: dict[str, Any] = {"max_tokens": 900, "ignore_eos": True, "temperature": 0}
+SOON_S = 10.0
+"""A fraction of what such an answer takes on two cores, and more than they pause while other work has them."""
 
 
 @pytest.fixture(scope="module")
@@ -224,12 +226,12 @@ def test_a_client_that_hangs_up_frees_its_seat_at_once(smol: EngineProcess, stre
     time.sleep(0.3)
     connection.close()
     if ahead is not None:
-        wait_until(lambda: (smol.load()["running"], smol.load()["waiting"]) == (1, 0), 2)
+        wait_until(lambda: (smol.load()["running"], smol.load()["waiting"]) == (1, 0), SOON_S)
         ahead.close()
     begin = time.monotonic()
     assert smol.complete("hi", max_tokens=5, ignore_eos=True).status_code == 200
-    assert time.monotonic() - begin < 2.0
-    wait_until(smol.idle, 2)
+    assert time.monotonic() - begin < SOON_S
+    wait_until(smol.idle, SOON_S)
     assert outcomes(smol)["abort"] - before["abort"] == (2 if queued else 1)
 
 
@@ -241,13 +243,13 @@ def test_five_aborted_streams_are_five_aborts_and_all_blocks_come_back(smol: Eng
     wait_until(lambda: smol.load()["blocksUsed"] > 0, 5)
     for connection in open_now:
         connection.close()
-    wait_until(smol.idle, 5)
+    wait_until(smol.idle, SOON_S)
     after = outcomes(smol)
     assert {each: after[each] - before[each] for each in after} == {"abort": 5, "stop": 0, "length": 0, "error": 0}
     assert smol.metric("pagefleet_prompt_tokens_total") - prompt_before == 15
     assert smol.metric("pagefleet_request_duration_seconds_count") - durations == 5
     # A status from after the aborts, as one from before has blocks in use.
-    wait_until(lambda: smol.load()["blocksUsed"] == 0, 2)
+    wait_until(lambda: smol.load()["blocksUsed"] == 0, SOON_S)
     assert smol.metric("pagefleet_kv_blocks_leaked") == 0
 
 
