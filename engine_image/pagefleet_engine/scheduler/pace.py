@@ -30,7 +30,7 @@ BUSY_SPREAD_STEPS = 8
 begins sooner."""
 _BUSY_SHARE = 0.8
 _RECENT_STEPS = 50
-"""About so many steps are asked how many of them had prompts."""
+"""About so many steps that decode are asked how many of them had prompts; few, where those who wait find no seat."""
 LEARN_EVERY_DECODES = 8
 """Steps that only decode are alike: of so many one is learnt from."""
 
@@ -209,7 +209,6 @@ class Pace:
         """
         if decodes == 0:
             return StepBudget(tokens)
-        self._share_with_prompts += ((backlog_tokens > 0) - self._share_with_prompts) / _RECENT_STEPS
         seconds = self.itl_goal_s - self._costs.expected_s(Work(decodes, decode_context, 0))
         return StepBudget(tokens, self._costs, seconds, rows=decodes, shared_rows=self._shared_rows(backlog_tokens))
 
@@ -223,8 +222,11 @@ class Pace:
 
     def learn(self, plan: StepPlan, step_s: float) -> None:
         """Take in how long a step took."""
-        if plan.sequences[-1].tokens == 1:
-            # Chunks come last in a plan, so this one only decodes.
+        # Decodes come first in a plan and chunks last.
+        decodes, prompts = plan.sequences[0].tokens == 1, plan.sequences[-1].tokens > 1
+        if decodes:
+            self._share_with_prompts += (prompts - self._share_with_prompts) / _RECENT_STEPS
+        if not prompts:
             self._decodes_unlearnt += 1
             if self._decodes_unlearnt < LEARN_EVERY_DECODES:
                 return

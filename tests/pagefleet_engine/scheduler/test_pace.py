@@ -140,22 +140,24 @@ def test_the_first_prompt_may_use_the_whole_goal_and_others_join_as_far_as_many_
 
 
 def test_where_all_steps_have_prompts_already_more_join_at_once() -> None:
-    backlog = BUSY_SPREAD_STEPS * 1500
     pace = Pace(0.08)
 
-    def shared_rows(steps: int, backlog_tokens: int) -> int:
+    def shared_rows(steps: int, taken: StepPlan) -> int:
         for _ in range(steps):
-            budget = pace.budget(8000, 64, 64 * 1000, backlog_tokens)
+            budget = pace.budget(8000, 64, 64 * 1000, backlog_tokens=BUSY_SPREAD_STEPS * 1500)
+            pace.learn(taken, h200_s(Work.of(taken)))
         budget.take(0, 64)
         return 128 + budget.chunk(0, 8000)
 
-    assert shared_rows(10, backlog) == LEAST_SHARED_ROWS
-    assert shared_rows(100, backlog) == 2 * ROWS_OF_A_TURN
-    # a few steps without any change nothing, many do
-    shared_rows(5, 0)
-    assert shared_rows(1, backlog) == 2 * ROWS_OF_A_TURN
-    shared_rows(50, 0)
-    assert shared_rows(1, backlog) == LEAST_SHARED_ROWS
+    decodes, prompt, both = plan(1, 1), plan(1000), plan(1, 1000)
+    # who waits and finds no seat makes no step one with a prompt
+    assert shared_rows(100, decodes) == LEAST_SHARED_ROWS
+    assert shared_rows(10, both) == LEAST_SHARED_ROWS
+    assert shared_rows(100, both) == 2 * ROWS_OF_A_TURN
+    # steps that nobody decodes in tell nothing, a few without any prompt change nothing, many do
+    assert shared_rows(100, prompt) == 2 * ROWS_OF_A_TURN
+    assert shared_rows(5, decodes) == 2 * ROWS_OF_A_TURN
+    assert shared_rows(50, decodes) == LEAST_SHARED_ROWS
 
 
 def test_few_rows_are_always_shared_up_to_a_full_tile() -> None:
