@@ -18,7 +18,7 @@ _DOWNLOADED = model_uri.cel_downloads("self")
 _CHECKED = tuple[str, str]
 
 _URI = Rule(
-    f"self.matches('{model_uri.CEL_PATTERN}') && !self.matches('/\\\\.\\\\.(/|$)')",
+    f"self.matches('{model_uri.CEL_PATTERN}') && !self.matches('{model_uri.ABOVE}')",
     model_uri.MESSAGE,
     f"{quoted('self')} + {literal(f' {model_uri.NO_MODEL}{model_uri.MESSAGE}')}",
     of_value=True,

@@ -51,11 +51,13 @@ def pattern(cel: str) -> re.Pattern[str]:
 
 CEL_PATTERN = f"^({'|'.join(FORMS.values())})$"
 _PATTERN = pattern(CEL_PATTERN)
+ABOVE = "[/#]\\\\.\\\\.(/|$)"
+"""What a rule matches a URI with that leads out of its folder."""
+_ABOVE = pattern(ABOVE)
 _ADDRESS = re.compile(
     r"(https?)://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[^\s\\]*)?", re.ASCII | re.IGNORECASE
 )
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
-_ABOVE = re.compile(r"(^|/)\.\.(/|$)")
 _SINGLE_FILES = (".gguf",)
 _KEY_BASE = 32
 _KEY_DIGEST = 10
@@ -79,7 +81,7 @@ class ModelUri(NamedTuple):
 
 def parse(text: str) -> ModelUri:
     """Read a URI. Raises ValueError with the forms that are taken."""
-    if not _PATTERN.fullmatch(text) or _ABOVE.search(text.partition("://")[2]):
+    if not _PATTERN.fullmatch(text) or _ABOVE.search(text):
         raise ValueError(f"{text!r} {NO_MODEL}{MESSAGE}")
     scheme, _, rest = text.partition("://")
     return ModelUri(scheme, rest)
@@ -110,7 +112,7 @@ def folder_match(without: str) -> str:
 def cel_folder(match: str) -> str:
     """Whether `self` is such a URI, for the API server, with what `folder_match` has given."""
     return (
-        f"self.matches('{CEL_PATTERN}') && self.matches('{match}') && !self.matches('/\\\\.\\\\.(/|$)') "
+        f"self.matches('{CEL_PATTERN}') && self.matches('{match}') && !self.matches('{ABOVE}') "
         f"&& !self.matches('{SINGLE_FILE}')"
     )
 

@@ -41,6 +41,8 @@ BAD = [
     "pvc://UPPER/path",
     "pvc://claim/a b",
     "oci://",
+    "oci://registry/name#..",
+    "oci://registry/name#../x",
     "pkg://a/b",
     "hf://org/name\n",
     "pvc://claim/a\vb",
