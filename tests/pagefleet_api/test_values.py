@@ -12,6 +12,7 @@ _NIGHT = {"name": "night", "start": "22:00", "end": "06:00", "minReplicas": 1}
 _MODEL = {"uri": "hf://org/name"}
 _LORA = {"name": "sql", "uri": "hf://org/sql"}
 _CUSTOM = {"runtime": "custom", "image": "i"}
+_GUESSED = {"engine": {"runtime": "vllm", "image": "v", "speculative": {"method": "draft"}}}
 
 
 def _scaling(**fields: Any) -> dict[str, Any]:
@@ -135,7 +136,7 @@ NO_URI: tuple[tuple[dict[str, Any], str, str, str], ...] = (
         "is no adapter's URI: give a folder as PEFT writes it",
     ),
     (
-        {"model": {**_MODEL, "draft": {"uri": "ftp://x/y"}}},
+        {"model": {**_MODEL, "draft": {"uri": "ftp://x/y"}}, **_GUESSED},
         "model.draft.uri",
         "ftp://x/y",
         "is no draft's URI: give a folder as Hugging Face lays it out",
