@@ -18,6 +18,7 @@ out=${1:?the first argument is the folder for the results}
 shift
 parts=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do parts+=("$1"); shift; done
+[ $# -eq 0 ] || shift
 [ ${#parts[@]} -gt 0 ] || parts=(online-8b busy-8b offline-8b offline-06b online-06b static-8b)
 flags=("$@")
 mkdir -p "$out"
@@ -30,6 +31,8 @@ python3 -m compileall -q -j 0 crds engine_image bench >/dev/null 2>&1
 part() {
     local name=$1 most=$2 left=$((deadline - SECONDS)) began=$SECONDS status
     shift 2
+    # flags follow two dashes, which come once
+    [ ${#flags[@]} -eq 0 ] || [[ " $* " == *" -- "* ]] || set -- "$@" --
     if [ "$left" -lt 25 ]; then echo "== $name: skipped, $left s are left"; return; fi
     echo "== $name (at most $((left < most ? left : most)) s)"
     timeout --kill-after=15 $((left < most ? left : most)) \
