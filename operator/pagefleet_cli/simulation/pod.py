@@ -16,7 +16,8 @@ from pagefleet_cli.simulation.values import EngineModel, Refusal, Request
 
 BLOCK_TOKENS = 16
 LEAST_CHUNK_TOKENS, SHARED_ROWS, SPREAD_STEPS = 64, 1280, 32
-"""As in the engine's `scheduler.pace`, which spreads less where nearly all steps have prompts."""
+BUSY_SPREAD_STEPS, _BUSY_SHARE, _RECENT_STEPS = 8, 0.8, 50
+"""As in the engine's `scheduler.pace`."""
 _STEP_SLACK, _WORK_SLACK_S = 1e-6, 1e-9
 """What rounding may leave of a request that is over."""
 
@@ -41,8 +42,8 @@ class SimulatedPod:
     __slots__ = (
         "_context", "_costs", "_decode_rate", "_decodes", "_engine", "_head_left_s", "_kv_base", "_now_s",
         "_prefill_rate", "_prefilling_s", "_prefilling_tokens", "_prefills", "_queued_tokens", "_requests",
-        "_reserved", "_steps", "_together", "_waiting", "created_s", "draining_since_s", "in_flight", "number",
-        "ready", "ready_at_s", "version",
+        "_reserved", "_share_with_prompts", "_steps", "_together", "_waiting", "created_s", "draining_since_s",
+        "in_flight", "number", "ready", "ready_at_s", "version",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +58,8 @@ class SimulatedPod:
         self._engine, self._costs, self._requests = engine, engine.costs, requests
         self._now_s = created_s
         self._steps = 0.0
+        self._share_with_prompts = 0.0
+        """Of the latest steps that decode."""
         self._decode_rate = self._prefill_rate = 0.0
         self._together = False
         self._decodes: list[tuple[float, int]] = []
@@ -135,7 +138,10 @@ class SimulatedPod:
     def _pass_time(self, now_s: float) -> None:
         passed_s = now_s - self._now_s
         self._now_s = now_s
-        self._steps += passed_s * self._decode_rate
+        steps = passed_s * self._decode_rate
+        self._steps += steps
+        kept = math.exp(-steps / _RECENT_STEPS)
+        self._share_with_prompts = kept * self._share_with_prompts + (1 - kept) * bool(self._prefills)
         done_s = passed_s * self._prefill_rate
         self._head_left_s -= done_s
         self._prefilling_s -= done_s
@@ -190,7 +196,8 @@ class SimulatedPod:
         token_s = self._costs.token_s
         slice_s = min(self._prefilling_s, token_s * self._engine.max_num_batched_tokens)
         if rows_s:
-            joined_s = max(self._head_left_s, token_s * SHARED_ROWS, self._prefilling_s / SPREAD_STEPS)
+            spread_steps = BUSY_SPREAD_STEPS if self._share_with_prompts > _BUSY_SHARE else SPREAD_STEPS
+            joined_s = max(self._head_left_s, token_s * SHARED_ROWS, self._prefilling_s / spread_steps)
             within_s = max(self._engine.itl_goal_s - rows_s - apart_s, token_s * LEAST_CHUNK_TOKENS)
             slice_s = min(slice_s, joined_s, within_s)
         return max(slice_s, _WORK_SLACK_S)

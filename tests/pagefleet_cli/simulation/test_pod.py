@@ -50,12 +50,17 @@ def _by_the_scheduler(requests: tuple[Request, ...], model: EngineModel) -> tupl
     return list(first_s.values()), now_s
 
 
-@pytest.mark.parametrize(("per_s", "seats"), [(20, 256), (14, 16)])
-def test_it_foresees_first_tokens_and_the_end_as_the_engine_itself_has_them(per_s: float, seats: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "per_s", "seats", "answer_tokens"), [(250, 20, 256, 60), (250, 14, 16, 60), (500, 42, 256, 120)]
+)
+def test_it_foresees_first_tokens_and_the_end_as_the_engine_itself_has_them(
+    number: int, per_s: float, seats: int, answer_tokens: int
+) -> None:
     dice, when_s, requests = random.Random(5), 0.0, []
-    for _ in range(250):
+    for _ in range(number):
         when_s += dice.expovariate(per_s)
-        requests.append(Request(when_s, int(dice.expovariate(1 / 900)) + 1, int(dice.expovariate(1 / 60)) + 1))
+        answer = int(dice.expovariate(1 / answer_tokens)) + 1
+        requests.append(Request(when_s, int(dice.expovariate(1 / 900)) + 1, answer))
     costs = step_costs.default()
     model = EngineModel(costs=costs, kv_tokens=costs.num_kv_blocks * 16, max_num_seqs=seats)
     first_s, end_s = _by_the_scheduler(tuple(requests), model)
