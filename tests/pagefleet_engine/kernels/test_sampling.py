@@ -67,7 +67,7 @@ def test_the_noise_starts_from_the_cpu_samplers_number() -> None:
     assert splitmix64(-5, 17) >> 11 == uniform(-5, 17) * 2**53
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_a_token_is_the_largest_logit_plus_its_documented_noise(device: str, dtype: torch.dtype) -> None:
     torch.manual_seed(3)
     rows, vocab = 20, 5000
@@ -177,6 +177,20 @@ def test_the_token_may_be_in_a_chunk_without_the_highest_bound(device: str) -> N
     for cut in ((16, 1), (32, 1), (64, 1)):
         found = draw(logits.float().to(device).expand(rows, 48), 1.0, list(range(rows)), [3] * rows, cut=cut)
         assert found == tokens.tolist()
+
+
+def test_of_equal_keys_the_lowest_token_is_drawn_however_a_row_is_cut(device: str) -> None:
+    rows, vocab = 32, 70
+    logits = torch.full((rows, vocab), 1e7, device=device)  # float32 has whole numbers alone here
+    noise = torch.stack([gumbel(seed, 3, vocab) for seed in range(rows)])
+    keys = noise.round()
+    most = keys.max(-1, keepdim=True).values
+    clear = ((noise - keys).abs() < 0.49).logical_or(keys < most - 1).all(-1)
+    tied = (keys == most).sum(-1) > 1
+    assert int((clear & tied).sum()) > 5
+    for cut in ((16, 1), (64, 1), (128, 1)):
+        found = torch.tensor(draw(logits, 1.0, list(range(rows)), [3] * rows, cut=cut))
+        assert found[clear].tolist() == keys.argmax(-1)[clear].tolist()
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
