@@ -55,9 +55,9 @@ def activations() -> None:
 
 
 def draws() -> None:
-    for rows in (1, 64):
+    for rows, vocab, seats in ((1, 128256, None), (64, 128256, None), (2, 250, integers(2))):
         seeds = integers(rows, dtype=torch.int64)
-        sampling.sample(half(rows, 128256), torch.empty(rows), seeds, integers(rows), integers(rows))
+        sampling.sample(half(rows, vocab), torch.empty(rows), seeds, integers(rows), integers(rows), seats=seats)
     row = torch.empty(2)
     cuts.restrict(torch.empty(2, 128256), row, row.int(), row, row)
 
