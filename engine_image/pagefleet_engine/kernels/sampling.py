@@ -103,6 +103,23 @@ def _highest(values):
 
 
 @triton.jit
+def _wishes(temperature, seeds, positions, seats, row, SEATED: tl.constexpr):
+    """Temperature and seed of a row, and its new token's place."""
+    seat = row
+    if SEATED:
+        seat = tl.load(seats + row)
+    return tl.load(temperature + seat), tl.load(seeds + seat), tl.load(positions + row)
+
+
+@triton.jit
+def _chunk(logits, row, chunk, row_stride, vocab, BLOCK: tl.constexpr):
+    """The tokens of one chunk and their logits, float32; -inf beyond the vocabulary."""
+    tokens = chunk * BLOCK + tl.arange(0, BLOCK)
+    source = logits + row.to(tl.int64) * row_stride + tokens
+    return tokens, tl.load(source, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
+
+
+@triton.jit
 def _bound_kernel(
     logits, temperature, seeds, positions, seats, bounds, row_stride, vocab,
     MIN_TEMPERATURE: tl.constexpr, SEATED: tl.constexpr, BLOCK: tl.constexpr,
@@ -110,15 +127,8 @@ def _bound_kernel(
     """The highest bound of one chunk of one row; inf where a logit is no number to choose by."""
     row = tl.program_id(0)
     chunk = tl.program_id(1)
-    seat = row
-    if SEATED:
-        seat = tl.load(seats + row)
-    heat = tl.load(temperature + seat)
-    seed = tl.load(seeds + seat)
-    position = tl.load(positions + row)
-    tokens = chunk * BLOCK + tl.arange(0, BLOCK)
-    source = logits + row.to(tl.int64) * row_stride + tokens
-    values = tl.load(source, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
+    heat, seed, position = _wishes(temperature, seeds, positions, seats, row, SEATED)
+    tokens, values = _chunk(logits, row, chunk, row_stride, vocab, BLOCK)
     if heat >= MIN_TEMPERATURE:
         values = tl.fma(_log2(_uniform(seed, position, tokens)), heat * -_LN_2, values)
     tl.store(bounds + row * tl.num_programs(1) + chunk, _highest(values))
@@ -131,12 +141,7 @@ def _draw_kernel(
 ):  # fmt: skip
     """The token of one row. Without noise bounds are keys, and the first chunk with the highest has the token."""
     row = tl.program_id(0)
-    seat = row
-    if SEATED:
-        seat = tl.load(seats + row)
-    heat = tl.load(temperature + seat)
-    seed = tl.load(seeds + seat)
-    position = tl.load(positions + row)
+    heat, seed, position = _wishes(temperature, seeds, positions, seats, row, SEATED)
     columns = tl.arange(0, CHUNKS)
     left = tl.load(bounds + row * chunks + columns, mask=columns < chunks, other=float("-inf"))
     bound, chunk = tl.max(left, axis=0, return_indices=True)
@@ -144,9 +149,7 @@ def _draw_kernel(
     best = float("-inf")
     token = vocab
     while usable & (bound > float("-inf")) & ((bound > best) | ((bound == best) & (heat >= MIN_TEMPERATURE))):
-        tokens = chunk * BLOCK + tl.arange(0, BLOCK)
-        source = logits + row.to(tl.int64) * row_stride + tokens
-        keys = tl.load(source, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
+        tokens, keys = _chunk(logits, row, chunk, row_stride, vocab, BLOCK)
         if heat >= MIN_TEMPERATURE:
             keys = tl.fma(_log2_exponential(_uniform(seed, position, tokens)), heat * -_LN_2, keys)
         key, place = tl.max(keys, axis=0, return_indices=True)
