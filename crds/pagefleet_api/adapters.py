@@ -8,7 +8,7 @@ from pydantic import AfterValidator, ConfigDict, Field
 from pagefleet_api import model_uri, wording
 from pagefleet_api.hub import Revision, revision_of
 from pagefleet_api.runtimes import Runtime
-from pagefleet_api.schema import Model, Rule, Shaped, literal, quoted, rules
+from pagefleet_api.schema import Model, Rule, Shaped, rules, text_rule
 
 MOST = 32
 """Adapters of one service: each takes memory of every pod, and engines keep all of them beside the model."""
@@ -19,17 +19,12 @@ _URI = (
     "give a folder as PEFT writes it by hf://ORG/NAME, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, "
     "http(s)://HOST/PATH, pvc://CLAIM/PATH or file:///PATH in the engine's image, without .. or any of ,=@ in the path"
 )
-_NO_ADAPTER = "is no adapter's URI: "
+_NO_ADAPTER = f"is no adapter's URI: {_URI}"
 _FOLDER = model_uri.folder_match(",=@")
 """These characters mean something in the lists that engines are told.
 
 Source: `parse_lora_adapters` in text_generation_server/utils/adapter.py (3.3), where a revision begins with @."""
-_URI_RULE = Rule(
-    model_uri.cel_folder(_FOLDER),
-    _URI,
-    f"{quoted('self')} + {literal(f' {_NO_ADAPTER}{_URI}')}",
-    of_value=True,
-)
+_URI_RULE = text_rule(model_uri.cel_folder(_FOLDER), _URI, _NO_ADAPTER)
 _REVISION = "is for hf:// alone; leave it out, and put the version into the path of other URIs"
 _REVISION_RULE = Rule(
     "!has(self.revision) || self.uri.startsWith('hf://')",
@@ -64,7 +59,7 @@ SERVED_RULE = Rule(
 
 def _is_uri(text: str) -> str:
     if not model_uri.is_folder(text, _FOLDER):
-        raise ValueError(f"{text!r} {_NO_ADAPTER}{_URI}")
+        raise ValueError(f"{text!r} {_NO_ADAPTER}")
     return text
 
 

@@ -6,27 +6,22 @@ from pydantic import AfterValidator, ConfigDict, Field
 
 from pagefleet_api import model_uri
 from pagefleet_api.hub import Revision, revision_of
-from pagefleet_api.schema import Model, Rule, literal, quoted, rules
+from pagefleet_api.schema import Model, rules, text_rule
 
 _URI = (
     "give a folder as Hugging Face lays it out by hf://ORG/NAME, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, "
     "az://CONTAINER/PREFIX, http(s)://HOST/PATH, pvc://CLAIM/PATH or file:///PATH in the engine's image, without .. or "
     'any of ,=" in the path'
 )
-_NO_DRAFT = "is no draft's URI: "
+_NO_DRAFT = f"is no draft's URI: {_URI}"
 _FOLDER = model_uri.folder_match(',="')
-_URI_RULE = Rule(
-    model_uri.cel_folder(_FOLDER),
-    _URI,
-    f"{quoted('self')} + {literal(f' {_NO_DRAFT}{_URI}')}",
-    of_value=True,
-)
+_URI_RULE = text_rule(model_uri.cel_folder(_FOLDER), _URI, _NO_DRAFT)
 _REVISION = "model.draft.revision is for hf:// alone; leave it out, and put the version into the path of other URIs"
 
 
 def _is_uri(text: str) -> str:
     if not model_uri.is_folder(text, _FOLDER):
-        raise ValueError(f"{text!r} {_NO_DRAFT}{_URI}")
+        raise ValueError(f"{text!r} {_NO_DRAFT}")
     return text
 
 

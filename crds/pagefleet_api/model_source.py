@@ -10,18 +10,17 @@ from pagefleet_api import adapters, draft, model_uri
 from pagefleet_api.adapters import Adapter
 from pagefleet_api.draft import Draft
 from pagefleet_api.hub import Revision, revision_of
-from pagefleet_api.schema import Agreeing, Model, ObjectName, Rule, SecretName, Text, Within, literal, quoted, rules
+from pagefleet_api.schema import Agreeing, Model, ObjectName, SecretName, Text, Within, rules, text_rule
 
 CacheLimit = Annotated[Text, Within(least="1Mi", example="500Gi")]
 
 _DOWNLOADED = model_uri.cel_downloads("self")
 _CHECKED = tuple[str, str]
 
-_URI = Rule(
+_URI = text_rule(
     f"self.matches('{model_uri.CEL_PATTERN}') && !self.matches('{model_uri.ABOVE}')",
     model_uri.MESSAGE,
-    f"{quoted('self')} + {literal(f' {model_uri.NO_MODEL}{model_uri.MESSAGE}')}",
-    of_value=True,
+    model_uri.NO_MODEL,
 )
 _REVISION: _CHECKED = (
     "!has(self.revision) || self.uri.startsWith('hf://')",

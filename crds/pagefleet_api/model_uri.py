@@ -82,7 +82,7 @@ class ModelUri(NamedTuple):
 def parse(text: str) -> ModelUri:
     """Read a URI. Raises ValueError with the forms that are taken."""
     if not _PATTERN.fullmatch(text) or _ABOVE.search(text):
-        raise ValueError(f"{text!r} {NO_MODEL}{MESSAGE}")
+        raise ValueError(f"{text!r} {NO_MODEL}")
     scheme, _, rest = text.partition("://")
     return ModelUri(scheme, rest)
 
@@ -92,8 +92,8 @@ MESSAGE = (
     "pvc://CLAIM/PATH, oci://IMAGE#FOLDER, file:///PATH in the engine's image or pkg://PACKAGE in it, without .. in "
     "the path"
 )
-NO_MODEL = "is no model URI: "
-"""After the text that was given, before what can be."""
+NO_MODEL = f"is no model URI: {MESSAGE}"
+"""After the text that was given."""
 
 SINGLE_FILE = "^[^?]*\\\\.gguf(\\\\?|$)"
 """What a rule matches a URI with that names one file."""

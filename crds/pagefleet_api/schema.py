@@ -63,6 +63,11 @@ def quoted(value: str) -> str:
     return rf"""'"' + {value}.replace('\n', '\\n') + '"'"""
 
 
+def text_rule(rule: str, forms: str, refusal: str) -> Rule:
+    """A rule for a single text: who gave another one is told it, then `refusal`; `forms` are what it can be."""
+    return Rule(rule, forms, f"{quoted('self')} + {literal(f' {refusal}')}", of_value=True)
+
+
 _TEXT_OF_EITHER = "string(self)"
 """Of an integer or a string; of what is a string anyway it would have no bound for the API server."""
 
