@@ -11,6 +11,7 @@ from typing import Any
 from pagefleet_api import labels
 from pagefleet_api.reasons import Reason
 from pagefleet_api.wording import counted
+from pagefleet_operator.facts.kubelet_words import does_not_know_yet, names_missing_key, of_registry
 from pagefleet_operator.facts.preparing import COPY_CONTAINERS, NOT_COPIED, failing, fetched_by
 
 _IMAGE_REASONS = frozenset(
@@ -26,11 +27,6 @@ _IMAGE_REASONS = frozenset(
 _NODE_REASONS = frozenset({"NodeLost", "NodeStatusUnknown"})
 _EVICTIONS = frozenset({"Evicted", "Preempting", "Terminated", "NodeShutdown"})
 _NORMAL_WAITS = frozenset({"ContainerCreating", "PodInitializing"})
-_BACK_OFF = re.compile(r'^Back-off pulling image "[^"]*": \w+: ')
-_RPC = re.compile(r"^rpc error: code = \w+ desc = ")
-_KEY_MISSING = re.compile(
-    r'(?i)(secret|configmap) "[^"]+" not found|couldn\'t find key|references non-existent (secret|config) key'
-)
 _NO_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 _SEE_ABOVE = re.compile(r"(?i)see .*\babove\b")
 """vLLM's last line says that its engine failed, and that the cause is further up."""
@@ -110,11 +106,6 @@ def creating_since(status: Body, container: Body) -> datetime | None:
     return parse_time(scheduled.get("lastTransitionTime"))
 
 
-def names_missing_key(words: str) -> bool:
-    """Whether the kubelet speaks of a Secret or ConfigMap, or of a key in one, that does not exist."""
-    return _KEY_MISSING.search(words) is not None
-
-
 def _container_problem(spec: Body, container: Body) -> PodProblem | None:
     """A container that cannot start, or ended: the image, the crash, or the kubelet's refusal."""
     state, last = container.get("state") or {}, container.get("lastState") or {}
@@ -131,7 +122,8 @@ def _container_problem(spec: Body, container: Body) -> PodProblem | None:
     if reason and names_missing_key(message):
         return PodProblem(Reason.CONFIG_MISSING, message)
     if reason and reason not in _NORMAL_WAITS:
-        return PodProblem(Reason.ENGINE_UNREADY, f"{reason}: {message}")
+        passing = does_not_know_yet(message)
+        return PodProblem(Reason.STARTING if passing else Reason.ENGINE_UNREADY, f"{reason}: {message}")
     return None
 
 
@@ -146,8 +138,7 @@ def _pulled(spec: Body, container: Body, words: str) -> str:
 
 
 def _image(image: str, reason: str, message: str) -> str:
-    """The registry's words: between two tries the kubelet's wait stands before them, the runtime's call always."""
-    words = _RPC.sub("", _BACK_OFF.sub("", message)) or reason
+    words = of_registry(message) or reason
     return f"cannot pull {image}: {words}"
 
 

@@ -51,7 +51,7 @@ from pagefleet_operator.reconciling.rollouts import Images, choose
 from pagefleet_operator.reconciling.scaling import sample_max_age_s, scale
 from pagefleet_operator.reconciling.supplying import Supplier, Supplying
 from pagefleet_operator.settings import Settings
-from pagefleet_operator.status import crash_words, crashed_status, invalid_status
+from pagefleet_operator.status import Invalid, counted_status, crash_words, crashed_status, invalid_status
 from pagefleet_operator.supplies import of_judgement, of_nodes
 
 log = logging.getLogger(__name__)
@@ -112,11 +112,17 @@ class Reconciler:
             await self._report(key, done, invalid, now)
             done.check()
         elif invalid is not None:
-            await self._say(key, str(invalid), invalid_status, now)
+            await self._report_invalid(key, body["metadata"]["uid"], invalid, now)
 
     async def report_crash(self, key: ServiceKey, error: BaseException) -> None:
         """Say on the service that a pass over it ended in an error of our own. Raises ApiError."""
-        await self._say(key, crash_words(error), crashed_status, Now(datetime.now(UTC), time.monotonic()))
+        body, words, now = self._cache.service(key), crash_words(error), Now(datetime.now(UTC), time.monotonic())
+        if body is not None:
+            meta = body["metadata"]
+            generation = meta.get("generation", 1)
+            await self._reporter.report(
+                key, meta["uid"], lambda before: crashed_status(words, generation, before, now), now
+            )
 
     def forget(self, key: ServiceKey) -> None:
         """The service is gone or being deleted: its children go with it."""
@@ -135,7 +141,7 @@ class Reconciler:
         kept = self._kept.get(ServiceKey(namespace, name))
         return None if kept is None else kept.explanation()
 
-    def _parse(self, key: ServiceKey, body: Body) -> tuple[InferenceService | None, InvalidService | None]:
+    def _parse(self, key: ServiceKey, body: Body) -> tuple[InferenceService | None, Invalid | None]:
         """The service, and why it cannot be read if it cannot.
 
         Then it goes on as it could be read last: its pods serve, and its drains must end.
@@ -148,7 +154,8 @@ class Reconciler:
             return InferenceService.parse(body), None
         except InvalidService as error:
             log.info("service_invalid", extra={"service": str(key), "error": str(error)})
-            return None if kept is None else kept.service, error
+            invalid = Invalid(str(error), body["metadata"].get("generation", 1))
+            return None if kept is None else kept.service, invalid
 
     def _plan(self, service: InferenceService, observed: Observed, now: Now) -> Pass:
         key = ServiceKey(service.namespace, service.name)
@@ -255,24 +262,21 @@ class Reconciler:
         if any(since is not None and now - since < _CREATING_SOON for since in creating):
             self._look_again(key, _CREATING_LOOK_S)
 
-    async def _report(self, key: ServiceKey, done: Done, invalid: InvalidService | None, now: Now) -> None:
+    async def _report(self, key: ServiceKey, done: Done, invalid: Invalid | None, now: Now) -> None:
         """What is observed now counts, with our own writes in it: before them it was about another generation."""
         decided, service = done.decided, done.decided.steps.service
         observed = replace(self._observer.glance(service), evidence=decided.steps.observed.evidence)
         measure(self._metrics, key.series, decided, observed)
-        if invalid is None:
-            await self._reporter.report(
-                key, service.uid, lambda before: status_of(done, observed, before, now, self.unserved()), now
-            )
-        else:
-            await self._say(key, str(invalid), invalid_status, now)
 
-    async def _say(
-        self, key: ServiceKey, words: str, status: Callable[[str, int, Status, Now], Status], now: Now
-    ) -> None:
-        """Of a service that no pass can be made for."""
-        body = self._cache.service(key)
-        if body is not None:
-            meta = body["metadata"]
-            generation = meta.get("generation", 1)
-            await self._reporter.report(key, meta["uid"], lambda before: status(words, generation, before, now), now)
+        def told(before: Status) -> Status:
+            seen = status_of(done, observed, before, now, self.unserved())
+            return seen if invalid is None else invalid_status(invalid, seen, before, now)
+
+        await self._reporter.report(key, service.uid, told, now)
+
+    async def _report_invalid(self, key: ServiceKey, uid: str, invalid: Invalid, now: Now) -> None:
+        """Of a service that no pass can be made for, as what its spec was before is not known."""
+        pods = self._cache.pods(key)
+        await self._reporter.report(
+            key, uid, lambda before: invalid_status(invalid, counted_status(pods, before, now), before, now), now
+        )

@@ -7,8 +7,8 @@ from itertools import groupby
 
 from pagefleet_api.reasons import Reason
 from pagefleet_operator.autoscaling.values import Verdict
+from pagefleet_operator.facts.kubelet_words import does_not_know_yet, names_missing_key
 from pagefleet_operator.facts.observed import Evidence, Pod, PodProblem, Room, Warned
-from pagefleet_operator.facts.problems import names_missing_key
 
 _GRAVEST_FIRST = (
     Reason.OUT_OF_MEMORY,
@@ -105,6 +105,8 @@ def _times(pulls: int) -> str:
 def _hindrance(warned: Warned) -> Reason:
     if names_missing_key(warned.message):
         return Reason.CONFIG_MISSING
+    if does_not_know_yet(warned.message):
+        return Reason.STARTING
     return Reason.MOUNT_FAILED if warned.reason in _OF_MOUNTS else Reason.ENGINE_UNREADY
 
 

@@ -3,11 +3,11 @@
 from typing import TypedDict
 
 from pagefleet_api import labels
-from pagefleet_api.reasons import ConditionType, Reason
+from pagefleet_api.reasons import Reason
 from pagefleet_api.service import InferenceService
 from pagefleet_api.status import AutoscalingStatus, ColdStart, Decision, PoolStart, StartPhases, Status
 from pagefleet_operator import published
-from pagefleet_operator.autoscaling.values import Outcome, Verdict
+from pagefleet_operator.autoscaling.values import Outcome
 from pagefleet_operator.facts.observed import Now, Observed, format_second
 from pagefleet_operator.facts.starts import POOLS_KEPT, StartLog
 from pagefleet_operator.status.conditions import Scene, dated, verdicts
@@ -72,26 +72,6 @@ def _followed(service: InferenceService, observed: Observed, previous: Autoscali
         pods_seen=len(seen),
         pods_missing=sum(pod.active and pod.serving and pod.ready and pod.name not in seen for pod in pods),
     )
-
-
-def invalid_status(message: str, generation: int, previous: Status, now: Now) -> Status:
-    """For an object that cannot be parsed: what runs goes on, so all but the verdict stays as it was.
-
-    `message` names each field and what it takes, as `InvalidService` does.
-    """
-    kept = [
-        condition.model_copy(update={"observed_generation": generation})
-        for condition in previous.conditions
-        if condition.type not in _REPLACED
-    ]
-    verdict = Verdict(False, Reason.INVALID_SPEC, message)
-    stalled = Verdict(True, Reason.INVALID_SPEC, "the spec cannot be used; see Ready")
-    found = {ConditionType.READY: verdict, ConditionType.STALLED: stalled}
-    conditions = (*dated(found, generation, previous.conditions, now), *kept)
-    return previous.model_copy(update={"observed_generation": generation, "conditions": conditions})
-
-
-_REPLACED = (ConditionType.READY, ConditionType.STALLED, ConditionType.RECONCILING)
 
 
 class _Summary(TypedDict):

@@ -1,6 +1,6 @@
 """Each condition of an InferenceService: True or False, the reason, the cause's words."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -57,7 +57,7 @@ class Scene:
     @property
     def serving(self) -> list[Pod]:
         """Pods that are there and not on their way out."""
-        return [pod for pod in self.observed.pods if pod.active and pod.serving]
+        return serving(self.observed.pods)
 
     @property
     def ready(self) -> list[Pod]:
@@ -79,7 +79,17 @@ class Scene:
     @property
     def draining(self) -> list[Pod]:
         """Pods that finish their last answers."""
-        return [pod for pod in self.observed.pods if pod.active and pod.draining]
+        return draining(self.observed.pods)
+
+
+def serving(pods: Iterable[Pod]) -> list[Pod]:
+    """Those that are there and not on their way out."""
+    return [pod for pod in pods if pod.active and pod.serving]
+
+
+def draining(pods: Iterable[Pod]) -> list[Pod]:
+    """Those that finish their last answers."""
+    return [pod for pod in pods if pod.active and pod.draining]
 
 
 def _lost(pod: Pod) -> bool:
@@ -133,7 +143,7 @@ def _ready(scene: Scene) -> Verdict:
     """Whether anything can serve, whatever its generation; if not, the gravest cause."""
     trouble = _trouble(scene)
     if scene.ready:
-        words = f"{_ready_of(scene)} {'serves' if len(scene.ready) == 1 else 'serve'}"
+        words = serve(len(scene.ready), scene.wanted)
         return Verdict(True, Reason.SERVING, words if trouble is None else f"{words}; {trouble.message}")
     if scene.wanted == 0:
         return Verdict(False, Reason.PAUSED, "spec.replicas is 0")
@@ -151,8 +161,9 @@ def _to_come(scene: Scene) -> str:
     return f"{held[0]} is ending, and its group is made anew after it" if held else "pods are being created"
 
 
-def _ready_of(scene: Scene) -> str:
-    return f"{len(scene.ready)} of {counted(scene.wanted, 'pod')}"
+def serve(ready: int, wanted: int) -> str:
+    """That so many of the pods serve."""
+    return f"{ready} of {counted(wanted, 'pod')} {'serves' if ready == 1 else 'serve'}"
 
 
 def _warning(verdict: Verdict, warnings: Sequence[str]) -> Verdict:
@@ -212,7 +223,7 @@ def _reconciling(scene: Scene) -> Verdict | None:
         names = ", ".join(pod.name for pod in scene.draining)
         return Verdict(True, Reason.DRAINING, f"{names} finish their answers before they go")
     if len(scene.ready) != scene.wanted or len(scene.serving) != scene.wanted:
-        return Verdict(True, Reason.SCALING, f"{_ready_of(scene)} ready")
+        return Verdict(True, Reason.SCALING, f"{len(scene.ready)} of {counted(scene.wanted, 'pod')} ready")
     if not scene.observed.settled:
         return Verdict(True, Reason.APPLYING, "the Deployment's controller has not looked at the latest change yet")
     return None

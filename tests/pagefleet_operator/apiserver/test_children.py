@@ -220,7 +220,9 @@ def test_a_pod_template_with_directives_and_nulls_reaches_the_pods_and_is_writte
         overlay["spec"]["terminationGracePeriodSeconds"] = 1
         api.merge("inferenceservices", namespace, "s", {"spec": {"podTemplate": overlay}})
         eventually(lambda: _condition(api, namespace, "Ready").get("reason") == "InvalidSpec", "it is reserved")
-        assert "spec.drain.timeoutSeconds" in _condition(api, namespace, "Ready")["message"]
+        told = _condition(api, namespace, "Ready")["message"]
+        assert "spec.drain.timeoutSeconds" in told and "what ran before goes on: 1 of 1 pod serves" in told
+        assert _is_ready(api, namespace), "its pod serves"
 
 
 def test_whatever_characters_a_service_has_reach_its_pods_once(api: Api, namespace: str, start: Start) -> None:

@@ -131,6 +131,10 @@ SCHEDULED = {"type": "PodScheduled", "status": "True"}
 SIDECAR = {"name": "sidecar", "state": {"running": {}}, "started": True}
 CRASH = {"terminated": {"exitCode": 1, "reason": "Error", "message": "model not found\n", "finishedAt": STAMP}}
 OOM = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+UNSURE = {
+    "reason": "CreateContainerConfigError",
+    "message": "failed to sync secret cache: timed out waiting for the condition",
+}
 BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
 
 
@@ -195,6 +199,7 @@ def download(state: dict[str, Any], name: str = "fetch-model") -> dict[str, Any]
             Reason.ENGINE_UNREADY,
             "CreateContainerConfigError: image will run as root",
         ),
+        (engine({"waiting": UNSURE}), Reason.STARTING, ": ".join(UNSURE.values())),
         (
             download(CRASH, "copy-model"),
             Reason.MODEL_FETCH_FAILED,

@@ -11,9 +11,18 @@ from pagefleet_operator.facts.observed import ChildKey, format_time
 from tests.pagefleet_operator.shell.bench import KEY, Bench
 
 
+def _told(bench: Bench) -> dict[str, Any]:
+    bodies = (body for body in reversed(bench.server.bodies) if "conditions" in body.get("status", {}))
+    status: dict[str, Any] = next(bodies)["status"]
+    return status
+
+
 def _conditions(bench: Bench) -> dict[str, dict[str, Any]]:
-    status = next(body for body in reversed(bench.server.bodies) if "conditions" in body.get("status", {}))["status"]
-    return {condition["type"]: condition for condition in status["conditions"]}
+    return {condition["type"]: condition for condition in _told(bench)["conditions"]}
+
+
+def _ready_of(bench: Bench) -> str:
+    return str(_told(bench)["ready"])
 
 
 def _deployment(bench: Bench, *, observed: int, reason: str = "NewReplicaSetAvailable") -> None:
@@ -71,6 +80,26 @@ async def test_a_drain_ends_although_the_spec_cannot_be_read_any_more() -> None:
     calls = await bench.passes()
     assert f"mark {leaving.name}" in calls
     assert "apply Deployment" in calls
+
+
+async def test_pods_that_come_and_go_are_told_of_although_the_spec_cannot_be_read_any_more() -> None:
+    bench = Bench()
+    bench.service(replicas=2)
+    await bench.passes()
+    for name in ("a", "b"):
+        bench.pod(name)
+    await bench.passes()
+    bench.service(version=bench.server.version + 1, model={"uri": 3})
+    assert (await bench.passes())[-2:] == ["status", "event InvalidSpec"]
+    assert (_conditions(bench)["Ready"]["status"], _ready_of(bench)) == ("True", "2/2")
+    bench.cache.drop("Pod", "uid a")
+    assert (await bench.passes())[-1] == "status"
+    assert (_conditions(bench)["Ready"]["status"], _ready_of(bench)) == ("True", "1/2")
+    bench.reconciler.forget_all()
+    bench.cache.drop("Pod", "uid b")
+    await bench.passes()
+    assert (_conditions(bench)["Ready"]["status"], _ready_of(bench)) == ("False", "0/2")
+    assert await bench.passes() == []
 
 
 async def test_a_new_service_of_the_same_name_is_not_run_by_the_spec_of_the_old_one() -> None:

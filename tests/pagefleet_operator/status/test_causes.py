@@ -89,6 +89,7 @@ def test_an_image_that_does_not_come_is_told_with_the_tries(times: int, said: st
     [
         (Warned("FailedMount", 'MountVolume.SetUp failed for volume "t" : configmap "t" not found'), "ConfigMissing"),
         (Warned("FailedMount", "references non-existent config key: k"), "ConfigMissing"),
+        (Warned("FailedMount", "failed to sync configmap cache: timed out waiting for the condition"), "Starting"),
         (Warned("FailedAttachVolume", "the disk is attached elsewhere"), "MountFailed"),
         (Warned("FailedCreatePodSandBox", "no addresses left"), "EngineUnready"),
     ],

@@ -3,10 +3,10 @@ from typing import Any
 import pytest
 
 from pagefleet_api.reasons import Reason
-from pagefleet_api.status import AutoscalingStatus, Status
+from pagefleet_api.status import Status
 from pagefleet_operator.facts.observed import Observed, PodProblem
 from pagefleet_operator.facts.starts import Phases, StartLog
-from pagefleet_operator.status import crash_words, crashed_status, invalid_status
+from pagefleet_operator.status import Invalid, crash_words, crashed_status, invalid_status
 from tests.pagefleet_operator.plan.build import drained, observed, pod
 from tests.pagefleet_operator.status.build import at, condition, fleet, outcome, ready, service, status
 
@@ -54,7 +54,7 @@ def test_words_of_any_length_make_a_status() -> None:
         status(seen, 1),
         status(observed(pod("a")), 1, warnings=[long]),
         status(Observed(), 1, apply_error=long),
-        invalid_status(long, 1, Status(), at(0)),
+        invalid_status(Invalid(long, 1), Status(), Status(), at(0)),
         crashed_status(long, 1, Status(), at(0)),
     ]
     for found in told:
@@ -117,26 +117,6 @@ def test_the_history_keeps_the_latest_ten() -> None:
         found = status(Observed(), 1, scaled=outcome(pods, now_s=step), previous=found, now=at(step))
     assert found.autoscaling is not None
     assert [decision.time[-3:-1] for decision in found.autoscaling.history] == [f"{n:02}" for n in range(11, 1, -1)]
-
-
-def test_an_unusable_spec_changes_the_verdict_and_nothing_else() -> None:
-    before = status(observed(pod("a"), pod("b", ready=False)), 2, scaled=outcome(fleet(ready(), ready())))
-    found = invalid_status("spec.engine.maxNumSeqs: too small (given: 0)", 4, before, at(60))
-    assert found.observed_generation == 4
-    assert (found.replicas, found.ready, found.autoscaling) == (before.replicas, before.ready, before.autoscaling)
-    verdict = condition(found, "Ready")
-    assert verdict is not None
-    assert (verdict.status, verdict.reason, verdict.observed_generation) == ("False", "InvalidSpec", 4)
-    assert verdict.message == "spec.engine.maxNumSeqs: too small (given: 0)"
-    assert verdict.last_transition_time == "2026-01-01T00:01:00Z"
-    assert [one.type for one in found.conditions] == [
-        "Ready",
-        "Stalled",
-        "ScalingActive",
-        "AbleToScale",
-        "ScalingLimited",
-    ]
-    assert isinstance(found.autoscaling, AutoscalingStatus)
 
 
 @pytest.mark.parametrize(
