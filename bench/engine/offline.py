@@ -14,11 +14,18 @@ from pagefleet_api.sizing import BLOCK_TOKENS
 
 OFFLINE = ("kv-tokens", "prefill-32x2k", "decode-b1", "decode-b8", "decode-b64", "offline-mixed", "decode-b256")
 STATIC = ("continuous-against-static",)
+MEMORY_STRESS = "memory-stress"
 NO_GOAL_MS = 0
 """Of time between tokens."""
 _DECODE = re.compile(r"decode-b(\d+)")
 _PREFILL = re.compile(r"prefill-(\d+)x(\d+)(k?)")
 _UNIFORM = re.compile(r"offline-(\d+)x(\d+)x(\d+)")
+
+
+def measures(work: str) -> bool:
+    """Whether this module does."""
+    named = any(pattern.fullmatch(work) for pattern in (_DECODE, _PREFILL, _UNIFORM))
+    return named or work in {*OFFLINE, *STATIC, MEMORY_STRESS}
 
 
 class Offline:
@@ -38,14 +45,15 @@ class Offline:
         if prefill := _PREFILL.fullmatch(name):
             return lambda: self.prefill(int(prefill[1]), int(prefill[2]) * (1024 if prefill[3] else 1))
         if uniform := _UNIFORM.fullmatch(name):
-            count, length, output = (int(number) for number in uniform.groups())
+            count, *tokens = (int(number) for number in uniform.groups())
+            length, output = self.scale.cut(*tokens)
             batch = workloads.uniform(count, length, output, count + length, self.engine.vocab_size)
             return lambda: self.throughput(batch, f"{count} requests, {length} in, {output} out")
         return {
             "kv-tokens": self.kv_tokens,
             "offline-mixed": self.mixed,
             "continuous-against-static": self.static,
-            "memory-stress": self.memory_stress,
+            MEMORY_STRESS: self.memory_stress,
         }[name]
 
     def kv_tokens(self) -> Measured:
@@ -102,8 +110,8 @@ class Offline:
         return Measured(value, "ms", None if step_s is None else step_s * 1e3, detail)
 
     def prefill(self, count: int, length: int) -> Measured:
-        """Prompt tokens a second until all have their first token; prompts are cut to the model's window."""
-        session, length = self.session, min(length, self.engine.loaded.max_model_len - 1)
+        """Prompt tokens a second until all have their first token; prompts are cut to the window and the scale."""
+        session, (length, _) = self.session, self.scale.cut(min(length, self.engine.loaded.max_model_len - 1), 1)
         batch = workloads.uniform(count, length, 1, count, self.engine.vocab_size)
         tokens = count * length
         value, runs = median(lambda: tokens / session.generate(batch).seconds, self.repeats or self.scale.repeats)

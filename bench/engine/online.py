@@ -30,7 +30,6 @@ ONLINE = (
 )
 _LOOP = re.compile(r"online-c(\d+)-(\d+)x(\d+)")
 _LEAST_REQUESTS = 16
-_ROUNDS = 4
 _CPU_TOKENS = 20_000
 """API processor time is given for so many tokens: what one second brings at best."""
 Floats = npt.NDArray[np.float64]
@@ -68,6 +67,11 @@ def latencies(records: Sequence[Record]) -> dict[str, Any]:
     return dict(zip(names, (*ttft, *itl), strict=True))
 
 
+def measures(work: str) -> bool:
+    """Whether this module does."""
+    return work in ONLINE or _LOOP.fullmatch(work) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Online:
     """One started engine and how its works are measured."""
@@ -96,7 +100,8 @@ class Online:
 
     def loop(self, clients: int, length: int, output: int) -> Measured:
         """Generated tokens a second of a closed loop."""
-        count = max(_LEAST_REQUESTS, _ROUNDS * clients)
+        length, output = self.scale.cut(length, output)
+        count = max(_LEAST_REQUESTS, self.scale.rounds * clients)
         batch = workloads.uniform(count, length, output, 1000 + clients + output, self.vocab_size)
         load, used = self._measured(batch, clients)
         records = good(load.records)

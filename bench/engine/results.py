@@ -2,6 +2,8 @@
 
 import json
 import statistics
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +51,11 @@ class Results:
     quiet: bool = False
     _told: list[str] = field(default_factory=list)
 
+    def begin(self, what: str) -> None:
+        """Say what takes time now, apart from the rows."""
+        if not self.quiet:
+            print(time.strftime("%H:%M:%S"), what, file=sys.stderr, flush=True)
+
     def add(self, work: str, measured: Measured) -> None:
         """Write and print a figure."""
         share = limits.percent(measured.value, measured.limit, more_is_better=MORE_IS_BETTER[measured.unit])
@@ -70,6 +77,7 @@ class Results:
 
     def measure(self, work: str, measure: Callable[[], Measured]) -> None:
         """A figure, or why there is none; the works after it go on."""
+        self.begin(work)
         try:
             measured = measure()
         except Exception as error:  # whatever it was, the next work may still do

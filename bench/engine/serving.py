@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench.engine import facts
+from bench.engine import facts, online
 from bench.engine.answers import GreedyFile
 from bench.engine.limits import Limits
-from bench.engine.online import ONLINE, Online
 from bench.engine.results import Measured, Results
 from bench.engine.server import Server
 from bench.engine.workloads import Scale
@@ -19,14 +18,14 @@ from pagefleet_api.launch import Launch
 START, COLD_START = "start", "start-cold"
 PREFIX_DROP, PREFIX_AT_ONCE = "prefix-ttft-drop", "prefix-at-once"
 PREFIXES = (PREFIX_DROP, PREFIX_AT_ONCE)
-START_WORKS = (START, *ONLINE)
+START_WORKS = (START, *online.ONLINE)
 START_LIMIT_S = {"llama-8b-shape": 4.0}
 """Reading the weights once and importing what cannot be left out, estimated."""
 
 
 def needs_server(work: str) -> bool:
     """Whether this module measures it."""
-    return work in {START, COLD_START, *PREFIXES} or work.startswith(("online-", "long-prompt"))
+    return work in {START, COLD_START, *PREFIXES} or online.measures(work)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,20 +66,23 @@ class Serving:
     def _serve(self, works: Sequence[str], cache: bool, found: dict[bool, dict[int, Any]]) -> None:
         """One server and its works."""
         triton_cache = facts.triton_cache()
+        self.results.begin(f"starting a server, prefix cache {'on' if cache else 'off'}")
         with self._server(f"server-cache-{'on' if cache else 'off'}", cache) as server:
-            online = Online(server, self.scale, self.limits, self.vocab_size)
+            loaded = online.Online(server, self.scale, self.limits, self.vocab_size)
             start = self._start_of(server, triton_cache)
             if START in works:  # of both servers: on a fresh machine the first is cold, the second warm
                 self.results.add(START, start)
             server.wait_until_idle()
-            online.warm_up()
+            loaded.warm_up()
             for work in works:
                 if work != START and work not in PREFIXES:
-                    self.results.measure(work, online.work(work))
+                    self.results.measure(work, loaded.work(work))
             if any(work in PREFIXES for work in works):
-                found[cache] = {clients: online.groups(clients) for clients in self.scale.group_clients}
+                self.results.begin(f"groups of prompts, prefix cache {'on' if cache else 'off'}")
+                found[cache] = {clients: loaded.groups(clients) for clients in self.scale.group_clients}
             if cache:
-                online.greedy(self.texts(), "over HTTP", self.greedy)
+                self.results.begin("greedy answers for the check")
+                loaded.greedy(self.texts(), "over HTTP", self.greedy)
 
     def _server(self, name: str, cache: bool = True, environment: dict[str, str] | None = None) -> Server:
         return Server(replace(self.launch, prefix_cache=cache).argv(), self.logs / f"{name}.log", environment)
@@ -94,7 +96,7 @@ class Serving:
             return self._start_of(server, facts.empty_cache())
 
     def _start_of(self, server: Server, triton_cache: str) -> Measured:
-        Online(server, self.scale, self.limits, self.vocab_size).first_token()
+        online.Online(server, self.scale, self.limits, self.vocab_size).first_token()
         value_s = time.perf_counter() - server.began_s
         detail = {"inputs": "process start to a first token over HTTP", "ready_s": round(server.ready_s, 2)}
         limit_s = None if self.limits is None else START_LIMIT_S.get(self.model)

@@ -1,6 +1,7 @@
 """The parts of a run that hold the model, each in a process of its own: it frees the GPU by ending."""
 
 import multiprocessing
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,8 +15,9 @@ from bench.engine.shapes import SHAPES
 from bench.engine.workloads import SCALES, Scale
 from pagefleet_api.launch import Launch
 
-NO_GRAPHS = "decode-b1-without-graphs"
-EAGER = "decode-b1-transformers"
+WITH_GRAPHS = "decode-b1"
+NO_GRAPHS = f"{WITH_GRAPHS}-without-graphs"
+EAGER = f"{WITH_GRAPHS}-transformers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,7 @@ def inside_engine(stage: Stage) -> None:
     from bench.engine.inprocess import Engine
 
     results, checked = Results(stage.results, stage.facts), GreedyFile(stage.greedy)
+    results.begin(f"loading {stage.model}")
     engine = Engine(stage.launch)
     limits = limits_for(SHAPES.get(stage.model), stage.facts["gpu"], stage.launch.tensor_parallel_size)
     measuring = offline.Offline(engine, stage.sizes, limits, stage.repeats)
@@ -50,12 +53,13 @@ def inside_engine(stage: Stage) -> None:
     caches = caching.Caching(engine, stage.sizes, checked)
     for work in stage.works:
         if work == NO_GRAPHS:
-            results.measure(work, measuring.work("decode-b1"))
+            results.measure(work, measuring.work(WITH_GRAPHS))
         elif work in caching.CACHE:
             results.measure(work, caches.work(work))
         else:
             results.measure(work, measuring.work(work))
     batch = workloads.greedy(stage.sizes, engine.vocab_size)
+    results.begin("greedy answers for the check")
     checked.add(caching.greedy_answers("in process", batch, engine.session().generate(batch, 0.0)))
 
 
@@ -73,11 +77,14 @@ def checking(stage: Stage) -> None:
     from pagefleet_engine.runner.loading import DTYPES
 
     results, launch = Results(stage.results, stage.facts), stage.launch
+    results.begin(f"loading {stage.model} in transformers, for the check")
     model = rescore.reference(launch, DTYPES[launch.dtype], torch.device(launch.device))
     if EAGER in stage.works:
         context = stage.sizes.decode_context
         results.measure(EAGER, lambda: Measured(rescore.eager_step_ms(model, context), "ms"))
-    outcome = rescore.check(model, GreedyFile(stage.greedy).read())
+    answers = GreedyFile(stage.greedy).read()
+    results.begin(f"{len(answers)} answers scored again by transformers")
+    outcome = rescore.check(model, answers)
     results.settle(outcome)
     print("check", outcome, flush=True)
 
@@ -97,6 +104,8 @@ def run(stage: Stage, target: str) -> str | None:
 def _guarded(target: str, stage: Stage, errors: Any) -> None:
     try:
         {"inside_engine": inside_engine, "without_graphs": without_graphs, "checking": checking}[target](stage)
+    except KeyboardInterrupt:  # its parent has it too, and says so
+        raise SystemExit(128 + signal.SIGINT) from None
     except Exception as error:
         import traceback
 

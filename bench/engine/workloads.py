@@ -31,6 +31,10 @@ class Scale:
 
     mixed_requests: int
     mixed_tokens: tuple[int, int]
+    longest: tuple[int, int]
+    """Tokens of a prompt and of an answer at most, where a work's name tells them."""
+    rounds: int
+    """Requests of each client in a closed loop."""
     decode_context: int
     decode_steps: int
     repeats: int
@@ -61,10 +65,15 @@ class Scale:
     warm_up: tuple[int, int, int]
     """Clients, prompt and answer tokens of the load that a server gets before it is measured."""
 
+    def cut(self, prompt: int, answer: int) -> tuple[int, int]:
+        """The tokens that a work's name tells, no more than `longest`."""
+        return min(prompt, self.longest[0]), min(answer, self.longest[1])
+
 
 GREEDY_REQUESTS = 16
 FULL = Scale(
-    mixed_requests=256, mixed_tokens=(100, 1024), decode_context=1024, decode_steps=128, repeats=3,
+    mixed_requests=256, mixed_tokens=(100, 1024), longest=(131_072, 131_072), rounds=4,
+    decode_context=1024, decode_steps=128, repeats=3,
     greedy_prompt=512, greedy_answer=64,
     group_count=8, group_size=32, shared_tokens=2048, own_tokens=128, group_answer=64, group_clients=(16, 256),
     streams=64, stream_prompt=1024, stream_answer=1536, long_prompt=32_768, calm_s=4.5, turns=4,
@@ -73,13 +82,13 @@ FULL = Scale(
     seats=512, offline_model_len=4096, online_model_len=40_960, warm_up=(8, 512, 32),
 )  # fmt: skip
 SMALL = Scale(
-    mixed_requests=4, mixed_tokens=(4, 12), decode_context=16, decode_steps=4, repeats=2,
+    mixed_requests=4, mixed_tokens=(4, 12), longest=(16, 8), rounds=1, decode_context=4, decode_steps=4, repeats=2,
     greedy_prompt=24, greedy_answer=6,
     group_count=2, group_size=3, shared_tokens=64, own_tokens=8, group_answer=4, group_clients=(2, 6),
     streams=2, stream_prompt=16, stream_answer=256, long_prompt=192, calm_s=0.6, turns=2,
     static_seats=2, static_requests=4, static_mean=4,
     eviction_blocks=16, eviction_prompts=8, eviction_visits=12,
-    seats=16, offline_model_len=512, online_model_len=512, warm_up=(1, 8, 2),
+    seats=256, offline_model_len=512, online_model_len=512, warm_up=(1, 8, 2),
 )  # fmt: skip
 SCALES = {"full": FULL, "small": SMALL}
 

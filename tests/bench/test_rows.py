@@ -7,7 +7,7 @@ import pytest
 
 from bench.engine import facts
 from bench.engine.__main__ import settings
-from bench.engine.program import SUITES
+from bench.engine.program import SUITES, is_work
 from bench.engine.results import Measured, Results, WorkFailed, median, table
 
 FACTS = {"model": "m", "gpu": "g", "commit": "c", "date": "d", "run": "r1"}
@@ -77,6 +77,8 @@ def test_engine_flags_follow_two_dashes_and_works_replace_the_suites() -> None:
     given = settings(words)
     assert given.chosen == SUITES["offline"] + SUITES["cache"]
     assert given.flags == ()
+    both = settings([*words[:4], "--suite", "offline", "static"]).chosen
+    assert len(both) == len(set(both)) == len(SUITES["offline"]) + len(SUITES["static"]) - 1
     given = settings([*words, "--work", "start", "--", "--itl-goal-ms", "50"])
     assert (given.chosen, given.flags) == (("start",), ("--itl-goal-ms", "50"))
     assert given.command.endswith("-- --itl-goal-ms 50")
@@ -89,3 +91,14 @@ def test_all_works_that_were_asked_for_are_in_a_suite() -> None:
     loops = {f"online-c{clients}-1024x128" for clients in (1, 64, 256)}
     others = {"offline-mixed", "prefill-32x2k", "start", "kv-tokens", "long-prompt-itl-p99", "prefix-ttft-drop"}
     assert decodes | loops | others <= every
+    assert all(map(is_work, every))
+    assert SUITES["static"].index("decode-b1") < SUITES["static"].index("graphs-drop"), "which needs it"
+
+
+@pytest.mark.parametrize("name", ["decode", "decode-b", "online-c64", "long-prompt", "prefill-8", "offline-mixed2", ""])
+def test_a_work_that_there_is_not_is_refused_before_anything_is_loaded(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        settings(["--model", "m", "--json", "x.jsonl", "--work", "decode-b3", name])
+    assert f"{name!r} is no work; there are kv-tokens, prefill-32x2k" in capsys.readouterr().err
