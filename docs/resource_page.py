@@ -156,9 +156,11 @@ def _bounds(schema: Mapping[str, Any]) -> str:
 
 
 def _messages(schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """Words of every rule below, in the order of the fields; those about a single value do not name it themselves."""
+    """Words of every rule below, in the order of the fields; those about several name them themselves."""
     for rule in schema.get("x-kubernetes-validations", ()):
-        yield f"{path}: {rule['message']}" if "reason" in rule else rule["message"]
+        field = rule.get("fieldPath", "")
+        alone = field or schema.get("type") != "object"
+        yield f"{path}{field}: {rule['message']}" if alone else rule["message"]
     for name, child in schema.get("properties", {}).items():
         here = f"{path}.{name}".removeprefix(".")
         yield from _messages(child, here)

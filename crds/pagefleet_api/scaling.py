@@ -9,7 +9,7 @@ from pydantic.alias_generators import to_camel
 from pagefleet_api import duration
 from pagefleet_api.behavior import Behavior
 from pagefleet_api.schedules import Schedule
-from pagefleet_api.schema import AUTO, Model, Shaped, Text, Within, rules
+from pagefleet_api.schema import AUTO, Model, Ordered, Rule, Shaped, Text, Within, rules
 
 RequestsPerPod = Annotated[Text, Within(least="1m", example="4")]
 Coverage = Annotated[Text, Within(least="0", most="1")]
@@ -162,11 +162,20 @@ def _leaves_to_others(fields: tuple[str, ...]) -> tuple[str, str]:
     return f"{_OURS} || !({given})", _FOREIGN
 
 
-_BOUNDS_CROSS = "autoscaling.minReplicas must not be above autoscaling.maxReplicas"
+_BOUNDS = Ordered("minReplicas", "maxReplicas")
 _NO_ZERO = "autoscaling.minReplicas: 0 is not available in this version; use 1 or more"
-_SCHEDULE_ABOVE = "autoscaling.schedules: minReplicas and maxReplicas must not be above autoscaling.maxReplicas"
+_LESS = "lower its minReplicas and maxReplicas, or raise that"
 _TWICE = "autoscaling.metrics: a type may be there once; leave the other out"
 """The API server says so of any list with keys."""
+
+
+def _schedules_stay_within() -> Rule:
+    sides = [f"(has(each.{name}) && each.{name} > self.maxReplicas)" for name in ("minReplicas", "maxReplicas")]
+    return Rule(
+        f"!has(self.schedules) || !has(self.maxReplicas) || !self.schedules.exists(each, {' || '.join(sides)})",
+        f"one asks for more than autoscaling.maxReplicas; {_LESS}",
+        field="schedules",
+    )
 
 
 class Autoscaling(Model):
@@ -191,20 +200,12 @@ class Autoscaling(Model):
                 "(has(self.mode) && self.mode == 'External') || has(self.maxReplicas)",
                 "autoscaling.maxReplicas is required unless autoscaling.mode is External; give the most replicas",
             ),
-            (
-                "!has(self.maxReplicas) || (has(self.minReplicas) ? self.minReplicas : 1) <= self.maxReplicas",
-                _BOUNDS_CROSS,
-            ),
+            _BOUNDS.rule,
             (
                 "!has(self.minReplicas) || self.minReplicas >= 1",
                 _NO_ZERO,
             ),
-            (
-                "!has(self.schedules) || !has(self.maxReplicas) || self.schedules.all(schedule, "
-                "(!has(schedule.minReplicas) || schedule.minReplicas <= self.maxReplicas) "
-                "&& (!has(schedule.maxReplicas) || schedule.maxReplicas <= self.maxReplicas))",
-                _SCHEDULE_ABOVE,
-            ),
+            _schedules_stay_within(),
         )
     )
     mode: Mode = Field(
@@ -270,11 +271,9 @@ class Autoscaling(Model):
             raise ValueError(_NO_ZERO)
         if len({metric.type for metric in self.metrics}) < len(self.metrics):
             raise ValueError(_TWICE)
-        if most is None:
-            return self
-        if self.min_replicas > most:
-            raise ValueError(f"{_BOUNDS_CROSS}: {self.min_replicas} is above {most}")
-        numbers = (number for each in self.schedules for number in (each.min_replicas, each.max_replicas))
-        if any(number is not None and number > most for number in numbers):
-            raise ValueError(_SCHEDULE_ABOVE)
+        for refusal in _BOUNDS.refusals(self.min_replicas, most):
+            raise ValueError(refusal)
+        for each in self.schedules:
+            if most is not None and max(each.min_replicas or 0, each.max_replicas or 0) > most:
+                raise ValueError(f"schedules: {each.name} asks for more than autoscaling.maxReplicas {most}; {_LESS}")
         return self

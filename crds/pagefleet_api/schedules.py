@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from pagefleet_api.schema import Model, Shaped, rules
+from pagefleet_api.schema import Model, Ordered, Shaped, rules
 
 WEEK = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
@@ -41,7 +41,7 @@ ScheduleName = Annotated[
 ]
 
 _CHANGES_NOTHING = "autoscaling.schedules: give minReplicas, maxReplicas or both; without either it changes nothing"
-_BOUNDS_CROSS = "autoscaling.schedules: minReplicas must not be above maxReplicas"
+_BOUNDS = Ordered("minReplicas", "maxReplicas")
 
 
 class Schedule(Model):
@@ -53,10 +53,7 @@ class Schedule(Model):
                 "has(self.minReplicas) || has(self.maxReplicas)",
                 _CHANGES_NOTHING,
             ),
-            (
-                "!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
-                _BOUNDS_CROSS,
-            ),
+            _BOUNDS.rule,
         )
     )
     name: ScheduleName = Field(description="Said in decisions.")
@@ -74,8 +71,8 @@ class Schedule(Model):
         """What the API server refuses, for those who read files."""
         if self.min_replicas is None and self.max_replicas is None:
             raise ValueError(_CHANGES_NOTHING)
-        if self.min_replicas is not None and self.max_replicas is not None and self.min_replicas > self.max_replicas:
-            raise ValueError(f"{_BOUNDS_CROSS}: {self.min_replicas} is above {self.max_replicas}")
+        for refusal in _BOUNDS.refusals(self.min_replicas, self.max_replicas):
+            raise ValueError(refusal)
         return self
 
 

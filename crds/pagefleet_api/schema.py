@@ -26,16 +26,18 @@ SERVER_DEFAULT: dict[str, JsonValue] = {"x-server-default": True}
 
 
 class Rule(NamedTuple):
-    """A CEL rule: the expression that must hold, and the refusal, which names the field and the way out.
+    """A CEL rule: the expression that must hold, and the refusal with the way out.
+
+    The API server writes the path of the value before the refusal; one of several fields names them itself.
 
     expression: CEL that makes the refusal with the value that was given in it; `message` stands where it fails.
-    of_value: it is about a single value, so that neither names the field, whose path stands before the refusal.
+    field: of an object, the field that the refusal is about: its path is written then.
     """
 
     rule: str
     message: str
     expression: str | None = None
-    of_value: bool = False
+    field: str | None = None
 
 
 def rules(*given: tuple[str, str] | Rule) -> dict[str, Any]:
@@ -44,11 +46,12 @@ def rules(*given: tuple[str, str] | Rule) -> dict[str, Any]:
 
 
 def _written(rule: Rule) -> dict[str, str]:
-    words = {"rule": rule.rule, "message": rule.message}
+    # for the reason by default, the API server puts the name of the type in the value's place
+    words = {"rule": rule.rule, "message": rule.message, "reason": "FieldValueForbidden"}
     if rule.expression is not None:
         words["messageExpression"] = rule.expression
-    if rule.of_value:  # for the reason by default, the API server puts the name of the type in the value's place
-        words["reason"] = "FieldValueForbidden"
+    if rule.field is not None:
+        words["fieldPath"] = f".{rule.field}"
     return words
 
 
@@ -65,7 +68,31 @@ def quoted(value: str) -> str:
 
 def text_rule(rule: str, forms: str, refusal: str) -> Rule:
     """A rule for a single text: who gave another one is told it, then `refusal`; `forms` are what it can be."""
-    return Rule(rule, forms, f"{quoted('self')} + {literal(f' {refusal}')}", of_value=True)
+    return Rule(rule, forms, f"{quoted('self')} + {literal(f' {refusal}')}")
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """Two numbers of one object of which the first must not be above the second, where both are given."""
+
+    low: str
+    high: str
+
+    def refusals(self, low: int | None, high: int | None) -> Iterator[str]:
+        """What is wrong with these two numbers."""
+        if low is not None and high is not None and low > high:
+            yield f"{self.low} {low} must not be above {self.high} {high}; {self._way_out}"
+
+    @property
+    def rule(self) -> Rule:
+        """The same for the API server, in whose words no number can be: it knows no bound for the text of one."""
+        low, high = f"self.{self.low}", f"self.{self.high}"
+        says = f"must not be above {self.high}; {self._way_out}"
+        return Rule(f"!has({low}) || !has({high}) || {low} <= {high}", says, field=self.low)
+
+    @property
+    def _way_out(self) -> str:
+        return f"lower {self.low} or raise {self.high}"
 
 
 _TEXT_OF_EITHER = "string(self)"
@@ -122,7 +149,7 @@ class Shaped:
         shape = handler(schema)
         text = "self" if shape.get("type") == "string" else _TEXT_OF_EITHER
         told = f"{literal(f'{self.says}; it is ')} + {quoted(text)}"
-        return {**shape, **rules(Rule(f"{text}.matches({literal(self.pattern)})", self.says, told, of_value=True))}
+        return {**shape, **rules(Rule(f"{text}.matches({literal(self.pattern)})", self.says, told))}
 
 
 _QUANTITY = Shaped(quantity.PATTERN, f"a quantity such as {quantity.EXAMPLES}")
@@ -171,11 +198,13 @@ class Within:
         compared = [f"{given}.compareTo(quantity('{self.least}')) >= 0"]
         if self.most is not None:
             compared.append(f"{given}.compareTo(quantity('{self.most}')) <= 0")
-        rule = " && ".join((f"{_TEXT_OF_EITHER}.matches({literal(quantity.PATTERN)})", *compared))
+        readable = f"{_TEXT_OF_EITHER}.matches({literal(quantity.PATTERN)})"
+        rule = " && ".join((readable, *compared))
         other = literal(f"must be a quantity such as {self.example}")
-        says = f"(isQuantity({_TEXT_OF_EITHER}) ? {literal(self.says)} : {other})"
+        number = f"isQuantity({_TEXT_OF_EITHER}) && ({_TEXT_OF_EITHER}.startsWith('-') || {readable})"
+        says = f"({number} ? {literal(self.says)} : {other})"
         told = f"{says} + '; it is ' + {quoted(_TEXT_OF_EITHER)}"
-        return {**_SHORT, **rules(Rule(rule, self.says, told, of_value=True))}
+        return {**_SHORT, **rules(Rule(rule, self.says, told))}
 
 
 Seconds = Annotated[int, Field(ge=0, le=86_400)]
@@ -187,9 +216,9 @@ LABEL_VALUE = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 """Of a label, where it may be empty too, and after the slash of a qualified name.
 
 Source: IsQualifiedName and IsValidLabelValue in k8s.io/apimachinery/pkg/util/validation/validation.go (v0.34)."""
-ObjectName = Annotated[
-    Name, Shaped(rf"^{SUBDOMAIN}$", "lower-case letters, digits, - and ., with a letter or digit at each end")
-]
+OBJECT_NAME = Shaped(rf"^{SUBDOMAIN}$", "lower-case letters, digits, - and ., with a letter or digit at each end")
+NAMESPACE = Shaped(f"^{_LABEL}$", "lower-case letters, digits and -, with a letter or digit at each end")
+ObjectName = Annotated[Name, OBJECT_NAME]
 """Of a Secret, ConfigMap or claim, as the API server takes it (RFC 1123 subdomain)."""
 
 

@@ -280,6 +280,7 @@ def describe(error: ValidationError, root: str) -> str:
         told = problem["type"] == "missing" or isinstance(problem["input"], dict)  # of several fields: the words do
         given = "" if told else f" (given: {shown(problem['input'])})"
         words = problem["msg"].removeprefix("Value error, ").replace("Tuple should", "the list should")
+        words = words.replace("Input should be", "must be").replace("Field required", "is required")
         lines.append(brief(f"{path}: {words.replace(' after validation', '')}{given}", _LINE_CHARACTERS))
     more = [f"{len(lines) - _LINES} more like these"] if len(lines) > _LINES else []
     return "\n".join([*lines[:_LINES], *more])

@@ -12,13 +12,13 @@ from pydantic import ConfigDict, Field
 
 from pagefleet_api.model_source import ModelSource
 from pagefleet_api.runtimes import Runtime
-from pagefleet_api.schema import Agreeing, Rule, rules
+from pagefleet_api.schema import Agreeing, Ordered, Rule, rules
 
 DEFAULT_TOKENS = 4
 """For engines that must be told a number."""
 _MOST = 64
 
-_LONGEST_FIRST = "engine.speculative.lookupMin must not be above lookupMax; lower lookupMin or raise lookupMax"
+_LOOKUPS = Ordered("lookupMin", "lookupMax")
 _LOOKED_UP = (
     "engine.speculative.lookupMax and lookupMin say what is looked up, and engine.speculative.method is draft; leave "
     "them out, or set method: ngram"
@@ -34,7 +34,7 @@ class Speculative(Agreeing):
 
     model_config = ConfigDict(
         json_schema_extra=rules(
-            ("!has(self.lookupMin) || !has(self.lookupMax) || self.lookupMin <= self.lookupMax", _LONGEST_FIRST),
+            _LOOKUPS.rule,
             (
                 "(has(self.method) && self.method != 'none') "
                 "|| !(has(self.tokens) || has(self.lookupMax) || has(self.lookupMin))",
@@ -78,8 +78,7 @@ class Speculative(Agreeing):
         return self.method != "none"
 
     def _refusals(self) -> Iterator[str]:
-        if self.lookup_min is not None and self.lookup_max is not None and self.lookup_min > self.lookup_max:
-            yield _LONGEST_FIRST
+        yield from _LOOKUPS.refusals(self.lookup_min, self.lookup_max)
         if not self.guesses and (self.tokens, self.lookup_max, self.lookup_min) != (None, None, None):
             yield _WITHOUT_METHOD
         if self.method == "draft" and (self.lookup_max, self.lookup_min) != (None, None):

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from pagefleet_api import labels
+from pagefleet_api import labels, schema
 from pagefleet_api.service import InferenceService, InvalidService
+from pagefleet_api.wording import shown
 from pagefleet_cli.errors import InputWrong
-from pagefleet_cli.strict import unknown_fields
+from pagefleet_cli.strict import faults
 
 STDIN = "-"
 Completed = Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -46,12 +47,15 @@ def read_documents(file: str, completed: Completed = dict) -> list[Document]:
         if version != labels.API_VERSION:
             problems.append(f"{name}: apiVersion is {version!r}; this program reads {labels.API_VERSION}")
             continue
-        found = [f"{name}: {problem}" for problem in unknown_fields(body)]
+        found = faults(body)
+        told = [*found.unknown, *found.mistyped]
         try:
-            services.append(Document(InferenceService.parse(_complete(body)), body))
+            whole = _complete(body)
+            if not found.mistyped:
+                services.append(Document(InferenceService.parse(whole), body))
         except InvalidService as error:
-            found += [f"{name}: {line}" for line in str(error).splitlines()]
-        problems += found
+            told += str(error).splitlines()
+        problems += [f"{name}: {line}" for line in told]
     if problems:
         raise InputWrong("\n".join(problems))
     if not services:
@@ -96,4 +100,20 @@ def _complete(body: Mapping[str, Any]) -> dict[str, Any]:
     for field in ("name", "namespace"):
         if not isinstance(meta[field], str):
             raise InvalidService(f"metadata.{field} is {meta[field]!r}, no text; put it in quotes")
+        _is_a_name(field, meta[field])
     return {**body, "metadata": meta}
+
+
+_FORMS = {"name": (schema.OBJECT_NAME, 253), "namespace": (schema.NAMESPACE, 63)}
+"""And the most characters (RFC 1123 subdomain and label)."""
+
+
+def _is_a_name(field: str, given: str) -> None:
+    """As the API server asks of every object. Raises InvalidService."""
+    form, most = _FORMS[field]
+    try:
+        form.check(given)
+    except ValueError as error:
+        raise InvalidService(f"metadata.{field} {error}; it is {shown(given)}") from error
+    if len(given) > most:
+        raise InvalidService(f"metadata.{field} has {len(given)} characters, and at most {most} may be; shorten it")

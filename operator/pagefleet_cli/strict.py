@@ -1,18 +1,30 @@
-"""Fields that the resource does not have: the API server drops them with a warning, here they are errors. Pure."""
+"""The form of an object as the CRD has it: the types of values, and no field that the API server would drop. Pure."""
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from pagefleet_api.crd import custom_resource_definition
+from pagefleet_api.wording import shown
 
 Schema = Mapping[str, Any]
 
 
-def unknown_fields(body: Mapping[str, Any]) -> list[str]:
-    """A line for each unknown field: its path, and the field that may have been meant."""
-    return [f"{path} is not a field{_meant(path, beside)}" for path, beside in _unknown(body, _schema(), "")]
+class Faults(NamedTuple):
+    """Of an object, a line for each, with its path."""
+
+    unknown: list[str]
+    """Fields that there are not, and which may have been meant."""
+    mistyped: list[str]
+    """Values of another type than the field's, of which the API server converts none."""
+
+
+def faults(body: Mapping[str, Any]) -> Faults:
+    """What is wrong with an object's form, before anything is looked at that its values say; its status is not read."""
+    found = Faults([], [])
+    _look({name: part for name, part in body.items() if name != "status"}, _schema(), "", found)
+    return found
 
 
 @cache
@@ -21,19 +33,60 @@ def _schema() -> Schema:
     return schema
 
 
-def _unknown(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Paths that the schema does not know, each with the paths that are allowed in its place."""
+def _look(value: Any, schema: Schema, path: str, found: Faults) -> None:
+    if value is None:  # as if it were not there
+        return
+    kinds = _kinds(schema)
+    if kinds and not any(_KINDS[kind].holds(value) for kind in kinds):
+        found.mistyped.append(
+            f"{path} must be {' or '.join(_KINDS[kind].words for kind in kinds)}; it is {shown(value)}"
+        )
+        return
     if isinstance(value, list):
         for place, item in enumerate(value):
-            yield from _unknown(item, schema.get("items", {}), f"{path}[{place}]")
+            _look(item, schema.get("items", {}), f"{path}[{place}]", found)
+    if isinstance(value, Mapping):
+        _look_inside(value, schema, path, found)
+
+
+def _look_inside(value: Mapping[str, Any], schema: Schema, path: str, found: Faults) -> None:
     properties = schema.get("properties")
-    if not isinstance(value, Mapping) or properties is None or schema.get("x-kubernetes-preserve-unknown-fields"):
+    if properties is None or schema.get("x-kubernetes-preserve-unknown-fields"):
+        for name, child in value.items():
+            _look(child, schema.get("additionalProperties", {}), _join(path, str(name)), found)
         return
     for name, child in value.items():
         if name in properties:
-            yield from _unknown(child, properties[name], _join(path, name))
+            _look(child, properties[name], _join(path, name), found)
         else:
-            yield _join(path, str(name)), tuple(_join(path, known) for known in properties)
+            at, beside = _join(path, str(name)), tuple(_join(path, known) for known in properties)
+            found.unknown.append(f"{at} is not a field{_meant(at, beside)}")
+
+
+def _kinds(schema: Schema) -> list[str]:
+    """The types that a value may have; none where any may be."""
+    if schema.get("x-kubernetes-int-or-string"):
+        return ["integer", "string"]
+    return [schema["type"]] if "type" in schema else []
+
+
+class _Kind(NamedTuple):
+    words: str
+    holds: Callable[[Any], bool]
+
+
+def _is_whole(value: Any) -> bool:
+    """2.0 too. Source: `IsFloat64AJSONInteger` in kube-openapi/pkg/validation/validate."""
+    return not isinstance(value, bool) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
+
+
+_KINDS = {
+    "string": _Kind("text in quotes", lambda value: isinstance(value, str)),
+    "integer": _Kind("a whole number without quotes", _is_whole),
+    "boolean": _Kind("true or false, without quotes", lambda value: isinstance(value, bool)),
+    "object": _Kind("an object, which has fields", lambda value: isinstance(value, Mapping)),
+    "array": _Kind("a list", lambda value: isinstance(value, list)),
+}
 
 
 def _join(path: str, name: str) -> str:

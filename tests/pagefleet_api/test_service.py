@@ -171,7 +171,7 @@ def test_only_replicas_is_defaulted_by_the_server() -> None:
 def test_every_rule_names_a_field_and_the_way_out_unless_it_is_about_its_own_value() -> None:
     for path, node in nodes(structural(Spec)):
         for rule in node.get("x-kubernetes-validations", ()):
-            named = "." in rule["message"].split(" ")[0]
+            named = "fieldPath" in rule or "." in rule["message"].split(" ")[0]
             assert named or rule["message"].startswith(("must be ", "give ")), (path, rule)
             assert named or "properties" not in node, (path, rule)
 
@@ -205,12 +205,21 @@ _SHOP = {"name": "shop", "start": "08:00", "end": "20:00"}
 @pytest.mark.parametrize(
     ("scaling", "words"),
     [
-        ({"minReplicas": 4, "maxReplicas": 3}, "must not be above autoscaling.maxReplicas: 4 is above 3"),
+        (
+            {"minReplicas": 4, "maxReplicas": 3},
+            "spec.autoscaling: minReplicas 4 must not be above maxReplicas 3; lower",
+        ),
         ({"minReplicas": 0, "maxReplicas": 3}, "minReplicas: 0 is not available"),
         ({"maxReplicas": 3, "metrics": [{"type": "KVCacheUsage", "target": {"averageUtilization": 50}}] * 2}, "once"),
-        ({"maxReplicas": 3, "schedules": [{**_SHOP, "minReplicas": 4}]}, "schedules: minReplicas and maxReplicas must"),
+        (
+            {"maxReplicas": 3, "schedules": [{**_SHOP, "minReplicas": 4}]},
+            "schedules: shop asks for more than autoscaling.maxReplicas 3; lower",
+        ),
         ({"maxReplicas": 3, "schedules": [_SHOP]}, "without either it changes nothing"),
-        ({"maxReplicas": 9, "schedules": [{**_SHOP, "minReplicas": 4, "maxReplicas": 2}]}, "4 is above 2"),
+        (
+            {"maxReplicas": 9, "schedules": [{**_SHOP, "minReplicas": 4, "maxReplicas": 2}]},
+            "schedules[0]: minReplicas 4 must not be above maxReplicas 2; lower",
+        ),
     ],
 )
 def test_who_reads_files_is_told_of_bounds_what_the_api_server_would_say(scaling: dict[str, Any], words: str) -> None:

@@ -30,6 +30,7 @@ def _cpu(size: Any) -> dict[str, Any]:
 NO_QUANTITY: tuple[tuple[dict[str, Any], str, str, str], ...] = (
     (_cpu("256Megs"), "engine.kvCache.size", "256Megs", "must be a quantity such as 512Mi"),
     (_cpu("256Mi\n"), "engine.kvCache.size", "256Mi\\n", "must be a quantity such as 512Mi"),
+    (_cpu("1e100"), "engine.kvCache.size", "1e100", "must be a quantity such as 512Mi"),
     (_cpu(""), "engine.kvCache.size", "", "must be a quantity such as 512Mi"),
     (
         _watching("WaitingRequests", averageValue="four"),

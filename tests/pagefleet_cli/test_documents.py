@@ -49,7 +49,15 @@ def test_what_is_no_object_is_told_in_a_line(tmp_path: Path, text: str, words: s
          "target: {averageValue: 4}}]}}",
          "spec.autoscaling.metrics[0].typ is not a field; did you mean spec.autoscaling.metrics[0].type?"),
         ("{model: {uri: pkg://m}, engine: {maxNumSeqs: 0}}",
-         "spec.engine.maxNumSeqs: Input should be greater than or equal to 1 (given: 0)"),
+         "spec.engine.maxNumSeqs: must be greater than or equal to 1 (given: 0)"),
+        ("{model: {uri: pkg://m}, drain: {timeoutSeconds: 2m}}",
+         "spec.drain.timeoutSeconds must be a whole number without quotes; it is '2m'"),
+        ("{model: {uri: pkg://m}, replicas: true}", "spec.replicas must be a whole number without quotes; it is True"),
+        ("{model: {uri: 5}}", "spec.model.uri must be text in quotes; it is 5"),
+        ("{model: {uri: pkg://m}, drain: 600}", "spec.drain must be an object, which has fields; it is 600"),
+        ("{model: {uri: pkg://m}, engine: {extraArgs: --x}}", "spec.engine.extraArgs must be a list; it is '--x'"),
+        ("{model: {uri: pkg://m}, resources: {limits: {cpu: [1]}}}",
+         "spec.resources.limits.cpu must be a whole number without quotes or text in quotes; it is [1]"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_with_the_way_out(tmp_path: Path, spec: str, line: str) -> None:
@@ -71,6 +79,16 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
         ("", "no InferenceService"),
         (GOOD.replace("pagefleet.io/v1alpha1", "serving.kserve.io/v1beta1"), "apiVersion is 'serving.kserve.io"),
         (GOOD.replace("{name: a}", "{}"), "metadata.name is absent"),
+        (
+            GOOD.replace("{name: a}", "{name: My_Model}"),
+            "metadata.name must be lower-case letters, digits, - and ., with",
+        ),
+        (GOOD.replace("{name: a}", "{name: -a}"), "with a letter or digit at each end; it is '-a'"),
+        (
+            GOOD.replace("{name: a}", "{name: a, namespace: b.c}"),
+            "metadata.namespace must be lower-case letters, digits and",
+        ),
+        (GOOD.replace("name: a", f"name: {'a' * 254}"), "metadata.name has 254 characters, and at most 253 may be"),
     ],
 )
 def test_a_file_without_a_usable_service_is_refused(tmp_path: Path, text: str, words: str) -> None:

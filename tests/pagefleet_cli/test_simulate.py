@@ -146,6 +146,9 @@ def test_a_live_service_tells_its_starts_and_its_cache(pagefleet: Shell, trace: 
     timeline = _json(pagefleet("simulate", "--trace", trace, "--policy", live, "-o", "json"))["timeline"]
     assert next(moment["t"] for moment in timeline if moment["replicas"] > 1) > asked + 3 + 5, "the latest pool counts"
     slower = pagefleet("simulate", "--trace", trace, "--policy", live, "-o", "json", "--cold-start", 30)
+    assert (
+        slower.out == pagefleet("simulate", "--trace", trace, "--policy", live, "-o", "json", "--cold-start", "30s").out
+    )
     timeline = _json(slower)["timeline"]
     assert next(moment["t"] for moment in timeline if moment["replicas"] > 1) > asked + 3 + 20
     body["status"] = {"capacity": "unreadable"}
@@ -202,12 +205,20 @@ def test_a_picture_is_not_written_to_a_terminal(pagefleet: Shell, trace: Path, m
 @pytest.mark.parametrize(
     ("document", "options", "words"),
     [
-        ({"minReplicas": 3, "maxReplicas": 2}, (), "autoscaling.maxReplicas: 3 is above 2"),
+        ({"minReplicas": 3, "maxReplicas": 2}, (), "autoscaling: minReplicas 3 must not be above maxReplicas 2"),
         (
             {"maxReplicas": 2},
             ("--cold-start", 9, "--cold-start-p95", 5),
             "--cold-start-p95: 5 is below --cold-start, 9",
         ),
+        (
+            {"maxReplicas": 2},
+            ("--cold-start", "2 minutes"),
+            "'2 minutes' is no such time; write seconds such as 90, or",
+        ),
+        ({"maxReplicas": 2}, ("--cold-start-p95", "-5"), "'-5' is no such time"),
+        ({"maxReplicas": 2}, ("--cold-start", "nan"), "'nan' is no such time"),
+        ({"maxReplicas": 2}, ("--slo-ttft", "0s"), "'0s' is no such time"),
         ({"autoscaling": {"mode": "External"}}, (), "autoscaling.mode is External, so another program decides"),
         ({"maxReplicas": 2}, ("--costs", "/nowhere"), "--costs: /nowhere: No such file"),
         ({"maxReplicas": 2}, ("--costs", __file__), "the file is one JSON object with name, source"),

@@ -1,10 +1,13 @@
 """`pagefleet simulate`: what a policy would have done with a trace of requests."""
 
+import math
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from pagefleet_api import duration
 
 EXCEEDED = 3
 
@@ -37,6 +40,28 @@ class BalancingOption(StrEnum):
     RANDOM = "random"
 
 
+def _time(words: str, least_s: float = 0.0) -> Any:
+    """An option in seconds, given as a number or as a duration."""
+
+    def seconds(text: str) -> float:
+        found = _seconds(text)
+        if found is None or not least_s <= found < math.inf:
+            way_out = f"write seconds such as 90, or a duration such as 90s or 1m30s, from {least_s:g} s on"
+            raise typer.BadParameter(f"{text!r} is no such time; {way_out}")
+        return found
+
+    return typer.Option(parser=seconds, metavar="DURATION", help=words)
+
+
+def _seconds(text: str) -> float | None:
+    for read in (float, duration.parse):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return None
+
+
 def _file(option: str, words: str) -> Any:
     return typer.Option(option, metavar="FILE", help=words)
 
@@ -49,13 +74,13 @@ Format = Annotated[Output, typer.Option("-o", "--output", help="How to print the
 Target = Annotated[Path | None, typer.Option("--out", metavar="PATH", help="Write there, not to standard output.")]
 Seed = Annotated[int, typer.Option("--seed", help="Of chance; equal seeds give equal answers.")]
 KvTokens = Annotated[int | None, typer.Option(min=1, help="Tokens that a pod's KV cache holds.")]
-Start = Annotated[float | None, typer.Option(min=0, help="Median seconds until a pod is ready.")]
-SlowStart = Annotated[float | None, typer.Option(min=0, help="Seconds until 95 of 100 pods are ready.")]
+Start = Annotated[float | None, _time("Median time until a pod is ready, for example 90s.")]
+SlowStart = Annotated[float | None, _time("Time until 95 of 100 pods are ready.")]
 Initial = Annotated[int | None, typer.Option(min=1, max=10_000, help="Ready pods at the beginning.")]
 Balance = Annotated[BalancingOption, typer.Option(help="Which ready pod gets a request.")]
 Gpus = Annotated[int | None, typer.Option(min=1, help="For GPU hours; a pod without GPUs counts as one.")]
 Price = Annotated[float | None, typer.Option(min=0, help="Of a GPU hour, for the cost.")]
-Slo = Annotated[float | None, typer.Option(min=0.001, help="Seconds to the first token that 95 of 100 may take.")]
+Slo = Annotated[float | None, _time("Time to the first token that 95 of 100 may take, for example 500ms.", 0.001)]
 Tokens = Annotated[int, typer.Option(min=1, help="Of each request of a Prometheus range.")]
 MostMinutes = Annotated[int | None, typer.Option(min=0, help="Exit 3 when it is more.")]
 Most = Annotated[float | None, typer.Option(min=0, help="Exit 3 when it is more.")]

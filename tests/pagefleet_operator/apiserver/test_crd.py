@@ -67,7 +67,11 @@ def test_an_unknown_field_is_pruned_otherwise(api: Api, namespace: str) -> None:
         ("engine", {"device": "cuda", "parallelism": {"tensor": 0}}, "engine.parallelism.tensor"),
         ("resources.gpu", {"resourceName": "gpu"}, "resources.gpu.resourceName"),
         ("engine.kvCache", {}, "engine.kvCache.size is required"),
-        ("autoscaling", {"minReplicas": 4, "maxReplicas": 3}, "minReplicas must not be above"),
+        (
+            "autoscaling",
+            {"minReplicas": 4, "maxReplicas": 3},
+            "spec.autoscaling.minReplicas: Forbidden: must not be above maxReplicas; lower minReplicas or",
+        ),
         ("autoscaling", {"minReplicas": 0, "maxReplicas": 3}, "minReplicas: 0 is not available"),
         ("autoscaling", {}, "autoscaling.maxReplicas"),
         (
@@ -93,7 +97,16 @@ def test_an_unknown_field_is_pruned_otherwise(api: Api, namespace: str) -> None:
             {**_SCALING, "metrics": [{"type": "TimeToFirstToken", "target": {"averageValue": "1"}}]},
             "TimeToFirstToken takes target.p95",
         ),
-        ("autoscaling", {**_SCALING, "schedules": [{**_NIGHT, "minReplicas": 4}]}, "must not be above"),
+        (
+            "autoscaling",
+            {**_SCALING, "schedules": [{**_NIGHT, "minReplicas": 4}]},
+            "spec.autoscaling.schedules: Forbidden: one asks for more than autoscaling.maxReplicas; lower its",
+        ),
+        (
+            "autoscaling",
+            {**_SCALING, "schedules": [{**_NIGHT, "minReplicas": 2, "maxReplicas": 1}]},
+            "spec.autoscaling.schedules[0].minReplicas: Forbidden: must not be above maxReplicas; lower",
+        ),
         ("autoscaling", {**_SCALING, "schedules": [_NIGHT]}, "give minReplicas, maxReplicas or both"),
         (
             "autoscaling",
@@ -123,6 +136,7 @@ def test_a_wrong_value_is_refused_with_the_field_and_the_way_out(
         api.create("inferenceservices", _with(namespace, path, value))
     assert refusal.value.status == 422
     assert words in str(refusal.value)
+    assert '"object"' not in str(refusal.value), "a type is no value"
 
 
 @pytest.mark.parametrize(("spec", "field", "value", "words"), [*WRONG, *NO_QUANTITY])
