@@ -1,5 +1,6 @@
 """An operator under test as a process, and the objects that tests give it."""
 
+import copy
 import json
 import signal
 import time
@@ -149,6 +150,17 @@ def service(namespace: str, name: str = "s", **spec: Any) -> Json:
             **spec,
         },
     }
+
+
+def with_field(namespace: str, path: str, value: Any) -> Json:
+    """A service that has this value at a path of its spec."""
+    body: Json = copy.deepcopy(service(namespace))
+    at = body["spec"]
+    *parents, last = path.split(".")
+    for name in parents:
+        at = at.setdefault(name, {})
+    at[last] = value
+    return body
 
 
 def example(name: str, namespace: str) -> Json:

@@ -10,22 +10,12 @@ from tests.pagefleet_api.test_model_source import REFUSED
 from tests.pagefleet_api.test_model_uri import GOOD
 from tests.pagefleet_api.test_values import NO_QUANTITY, NO_URI, WRONG
 from tests.pagefleet_operator.apiserver.api import Api, ApiRefusal, Json, eventually
-from tests.pagefleet_operator.apiserver.operators import EXAMPLES, example, service
+from tests.pagefleet_operator.apiserver.operators import EXAMPLES, example, service, with_field
 
 pytestmark = pytest.mark.apiserver
 
 _SCALING = {"maxReplicas": 3}
 _NIGHT = {"name": "night", "start": "22:00", "end": "06:00"}
-
-
-def _with(namespace: str, path: str, value: Any) -> Json:
-    body = copy.deepcopy(service(namespace))
-    at = body["spec"]
-    *parents, last = path.split(".")
-    for name in parents:
-        at = at.setdefault(name, {})
-    at[last] = value
-    return body
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -45,11 +35,11 @@ def test_the_crd_is_established_without_complaints_about_its_schema(api: Api) ->
 
 def test_an_unknown_field_is_refused_by_name_under_strict_validation(api: Api, namespace: str) -> None:
     with pytest.raises(ApiRefusal, match=r'unknown field "spec.engine.maxNumSeq"'):
-        api.create("inferenceservices", _with(namespace, "engine.maxNumSeq", 3), strict=True)
+        api.create("inferenceservices", with_field(namespace, "engine.maxNumSeq", 3), strict=True)
 
 
 def test_an_unknown_field_is_pruned_otherwise(api: Api, namespace: str) -> None:
-    created = api.create("inferenceservices", _with(namespace, "engine.maxNumSeq", 3))
+    created = api.create("inferenceservices", with_field(namespace, "engine.maxNumSeq", 3))
     assert "maxNumSeq" not in created["spec"]["engine"]
 
 
@@ -133,7 +123,7 @@ def test_a_wrong_value_is_refused_with_the_field_and_the_way_out(
     api: Api, namespace: str, path: str, value: Any, words: str
 ) -> None:
     with pytest.raises(ApiRefusal) as refusal:
-        api.create("inferenceservices", _with(namespace, path, value))
+        api.create("inferenceservices", with_field(namespace, path, value))
     assert refusal.value.status == 422
     assert words in str(refusal.value)
     assert '"object"' not in str(refusal.value), "a type is no value"
@@ -167,19 +157,19 @@ def _refusal(api: Api, namespace: str, spec: Json) -> str:
 @pytest.mark.parametrize(("model", "words"), REFUSED)
 def test_a_model_that_cannot_be_had_is_refused(api: Api, namespace: str, model: Json, words: str) -> None:
     with pytest.raises(ApiRefusal) as refusal:
-        api.create("inferenceservices", _with(namespace, "model", model))
+        api.create("inferenceservices", with_field(namespace, "model", model))
     assert refusal.value.status == 422
     assert words in str(refusal.value)
 
 
 @pytest.mark.parametrize("uri", GOOD)
 def test_every_form_of_a_models_uri_is_accepted(api: Api, namespace: str, uri: str) -> None:
-    api.create("inferenceservices", _with(namespace, "model.uri", uri), strict=True)
+    api.create("inferenceservices", with_field(namespace, "model.uri", uri), strict=True)
 
 
 def test_a_host_cache_is_less_than_the_memory_that_it_is_a_part_of(api: Api, namespace: str) -> None:
     engine = {"runtime": "vllm", "image": "v", "device": "cuda", "kvCache": {"hostOffload": "8Gi"}}
-    body = _with(namespace, "engine", engine)
+    body = with_field(namespace, "engine", engine)
     body["spec"] |= {"model": {"uri": "file:///m"}, "resources": {"limits": {"memory": "8G"}}}
     words = "engine.kvCache.hostOffload 8Gi must be below resources.limits.memory 8G, which it is a part of"
     with pytest.raises(ApiRefusal, match=words):
@@ -206,7 +196,7 @@ def test_a_host_cache_is_less_than_the_memory_that_it_is_a_part_of(api: Api, nam
 def test_gpus_that_do_not_agree_are_refused_with_their_numbers(
     api: Api, namespace: str, tensor: int, resources: Json, words: str
 ) -> None:
-    body = _with(namespace, "engine", {"device": "cuda", "parallelism": {"tensor": tensor}})
+    body = with_field(namespace, "engine", {"device": "cuda", "parallelism": {"tensor": tensor}})
     body["spec"]["resources"] = resources
     with pytest.raises(ApiRefusal) as refusal:
         api.create("inferenceservices", body)
@@ -228,7 +218,7 @@ def test_gpus_that_do_not_agree_are_refused_with_their_numbers(
 def test_a_zero_stays_and_what_is_absent_or_null_becomes_the_default(
     api: Api, namespace: str, path: str, given: Any, kept: int
 ) -> None:
-    stored = api.create("inferenceservices", _with(namespace, path, given))
+    stored = api.create("inferenceservices", with_field(namespace, path, given))
     spec = InferenceService.parse(stored).spec
     assert (spec.replicas if spec.autoscaling is None else spec.autoscaling.min_replicas) == kept
 
@@ -259,7 +249,7 @@ def test_a_stricter_version_blocks_neither_edits_elsewhere_nor_deletion(api: Api
     engine.setdefault("x-kubernetes-validations", []).append({"rule": "self.maxNumSeqs > 100", "message": "stricter"})
     try:
         api.merge("customresourcedefinitions", None, name, {"spec": {"versions": stricter}})
-        eventually(lambda: _is_refused(api, _with(namespace, "engine.maxNumSeqs", 9)), "the new rule holds")
+        eventually(lambda: _is_refused(api, with_field(namespace, "engine.maxNumSeqs", 9)), "the new rule holds")
         api.merge("inferenceservices", namespace, "s", {"metadata": {"labels": {"team": "a"}}, "spec": {"replicas": 2}})
         with pytest.raises(ApiRefusal, match="stricter"):
             api.merge("inferenceservices", namespace, "s", {"spec": {"engine": {"maxNumSeqs": 9}}})
