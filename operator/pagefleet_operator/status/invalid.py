@@ -47,7 +47,7 @@ def counted_status(pods: Sequence[Pod], previous: Status, now: Now) -> Status:
     wanted = _wanted(previous, len(there))
     conditions: tuple[Condition, ...] = tuple(one for one in previous.conditions if one.type not in _RETOLD)
     if pods:
-        words = f"{serve(ready, wanted)}; nobody scales or replaces them until the spec can be read again"
+        words = f"{serve(ready, wanted)}; the operator changes nothing about them until the spec can be read again"
         told = {ConditionType.READY: Verdict(ready > 0, Reason.SERVING, words)}
         conditions = (*dated(told, previous.observed_generation or 0, previous.conditions, now), *conditions)
     counts = {"replicas": len(there), "ready_replicas": ready, "draining_replicas": len(draining(pods))}

@@ -52,7 +52,7 @@ def test_pods_are_counted_where_nobody_remembers_the_spec_before() -> None:
     pods: tuple[Pod, ...] = (pod("a"), pod("b", ready=False), drained("c"), pod("d", terminating=True))
     found = invalid_status(INVALID, counted_status(pods, TWO, at(60)), TWO, at(60))
     assert (found.replicas, found.ready_replicas, found.draining_replicas, found.ready) == (2, 1, 1, "1/2")
-    idle = "nobody scales or replaces them until the spec can be read again"
+    idle = "the operator changes nothing about them until the spec can be read again"
     assert _ready(found) == ("True", "InvalidSpec", f"{WORDS}\nwhat ran before goes on: 1 of 2 pods serves; {idle}")
     assert counted_status(pods, Status(), at(0)).ready == "1/2", "as many as there are"
     gone = invalid_status(INVALID, counted_status((), found, at(90)), found, at(90))
