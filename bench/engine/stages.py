@@ -1,6 +1,7 @@
 """The parts of a run that hold the model, each in a process of its own: it frees the GPU by ending."""
 
 import multiprocessing
+import os
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from bench.engine.results import Measured, Results
 from bench.engine.shapes import SHAPES
 from bench.engine.workloads import SCALES, Scale
 from pagefleet_api.launch import Launch
+from pagefleet_engine.runner import threads
 
 WITH_GRAPHS = "decode-b1"
 NO_GRAPHS = f"{WITH_GRAPHS}-without-graphs"
@@ -71,6 +73,7 @@ def without_graphs(stage: Stage) -> None:
 
 def checking(stage: Stage) -> None:
     """Score the greedy answers again, and time transformers' own decode step if that was asked for."""
+    threads.wait_briefly(os.environ)  # as the engine's do
     import torch
 
     from bench.engine import rescore

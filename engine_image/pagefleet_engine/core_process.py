@@ -17,7 +17,7 @@ from pagefleet_engine.core.run import LoadedRunner, StartImpossible, serve_core
 from pagefleet_engine.models.config_files import read_config
 from pagefleet_engine.models.errors import ModelError
 from pagefleet_engine.models.source import resolve
-from pagefleet_engine.runner import sizing
+from pagefleet_engine.runner import sizing, threads
 from pagefleet_engine.runner.errors import LaunchImpossible
 
 
@@ -32,6 +32,7 @@ def load_runner(launch: Launch) -> LoadedRunner:
     started = time.perf_counter()
     # weights of many sizes would leave holes between them, which the KV cache could not use
     os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    threads.wait_briefly(os.environ)
     from pagefleet_engine.runner import loading
 
     import_s = time.perf_counter() - started

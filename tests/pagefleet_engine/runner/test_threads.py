@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pagefleet_engine.runner.threads import _cpu_max_texts, count_for, read_count
+from pagefleet_engine.runner.threads import _cpu_max_texts, count_for, read_count, wait_briefly
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,16 @@ def test_quotas_are_read_from_the_own_group_up_to_the_root(tmp_path: Path) -> No
 
 def test_this_process_has_at_least_one_thread() -> None:
     assert read_count() >= 1
+
+
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        ({}, {"GOMP_SPINCOUNT": "1000"}),
+        ({"OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "active"}),
+        ({"GOMP_SPINCOUNT": "7"}, {"GOMP_SPINCOUNT": "7"}),
+    ],
+)
+def test_threads_wait_briefly_unless_the_environment_says_how(given: dict[str, str], left: dict[str, str]) -> None:
+    wait_briefly(given)
+    assert given == left
