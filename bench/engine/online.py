@@ -28,7 +28,7 @@ ONLINE = (
     "online-c64-1024x1024",
     "online-c256-1024x1024",
 )
-_LOOP = re.compile(r"online-c(\d+)-(\d+)x(\d+)")
+_LOOP = re.compile(r"online-c([1-9]\d*)-([1-9]\d*)x([1-9]\d*)")
 _LEAST_REQUESTS = 16
 _CPU_TOKENS = 20_000
 """API processor time is given for so many tokens: what one second brings at best."""

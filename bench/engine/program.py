@@ -1,15 +1,16 @@
 """One run of the benchmark: which works, in which processes, and the check of the answers at the end."""
 
+import os
 import tempfile
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench.engine import caching, facts, offline, serving, stages
+from bench.engine import caching, facts, offline, progress, serving, stages
 from bench.engine.answers import GreedyFile
 from bench.engine.limits import limits_for
-from bench.engine.results import Measured, Results, table
+from bench.engine.results import Measured, Results, WorkFailed, table
 from bench.engine.serving import Serving, needs_server
 from bench.engine.shapes import SHAPES, write_shape
 from bench.engine.stages import EAGER, NO_GRAPHS, WITH_GRAPHS, Stage
@@ -19,10 +20,13 @@ from pagefleet_api.launch import Launch
 from pagefleet_engine.core.run import itl_goal_ms
 from pagefleet_engine.models.config_files import read_config
 from pagefleet_engine.models.source import resolve
+from pagefleet_engine.runner.threads import read_count
 
 GRAPHS_DROP, CHECK = "graphs-drop", "check"
 APART = (NO_GRAPHS, EAGER, GRAPHS_DROP)
 """Works with a process, or none, of their own."""
+GRAPHS = (NO_GRAPHS, GRAPHS_DROP)
+"""Works that say something where decode steps are CUDA graphs."""
 SUITES: dict[str, tuple[str, ...]] = {
     "offline": offline.OFFLINE,
     "static": (*offline.STATIC, WITH_GRAPHS, *APART),
@@ -44,7 +48,7 @@ class Settings:
     model: str
     results: Path
     works: tuple[str, ...] = ()
-    device: str = "auto"
+    device: str
     scale: str = "full"
     repeats: int | None = None
     flags: tuple[str, ...] = ()
@@ -53,8 +57,10 @@ class Settings:
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """The works in the order of their suites, each once."""
-        return self.works or tuple(dict.fromkeys(work for suite in self.suites for work in SUITES[suite]))
+        """The works in the order of their suites, but for those that want graphs or the check where there is none."""
+        missing = {*(() if self.device == "cuda" else GRAPHS), *(() if self.check else (EAGER, GRAPHS_DROP))}
+        suites = dict.fromkeys(work for suite in self.suites for work in SUITES[suite])
+        return self.works or tuple(work for work in suites if work not in missing)
 
     @property
     def sizes(self) -> Scale:
@@ -66,12 +72,13 @@ class Bench:
     """One model on one machine; files of the run lie in `folder`."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:
-        """Raises KeyError and the engine's ModelError for a model that is not there."""
+        """Raises the engine's ModelError for a model that is not there."""
         self._settings = settings
         shaped = settings.model in SHAPES
         uri = f"file://{write_shape(settings.model, folder)}" if shaped else settings.model
-        said = facts.machine(has_gpu=settings.device in {"auto", "cuda"})
-        self._launch = _launch(settings, uri, said["gpu"] is not None)
+        on_gpu = settings.device == "cuda"
+        said = facts.machine(has_gpu=on_gpu)
+        self._launch = _launch(settings, uri)
         files = resolve(uri, weights=not shaped)
         config = read_config(files)
         self._max_positions, self._greedy = config.max_positions, GreedyFile(folder / "greedy.jsonl")
@@ -83,12 +90,12 @@ class Bench:
             {
                 **run,
                 **said,
-                "gpus": self._launch.tensor_parallel_size,
+                "gpus": self._launch.tensor_parallel_size if on_gpu else None,
+                "threads": read_count() if self._launch.device == "cpu" else None,
                 "itl_goal_ms": itl_goal_ms(self._launch, self._launch.device),
             },
+            len(settings.chosen),
         )
-        if self._launch.device == "cpu" and settings.scale == "full":
-            self.results.begin("the full scale takes hours on a CPU; --scale small shows that the benchmark runs")
         self._serving = Serving(
             launch=self._limited(settings.sizes.online_model_len),
             model=settings.model,
@@ -104,12 +111,14 @@ class Bench:
     def run(self) -> bool:
         """Measure everything that was chosen; False when a work failed or the answers were wrong."""
         works = self._settings.chosen
+        for note in notes(self._settings, self.results.facts["load_average"], os.cpu_count() or 1):
+            progress.line(note)
         if inside := [work for work in works if work not in APART and not needs_server(work)]:
             self._stage("inside_engine", inside)
         if NO_GRAPHS in works:
             self._stage("without_graphs", [NO_GRAPHS])
         self._serving.run(works)
-        if self._settings.check:
+        if self._settings.check and (EAGER in works or self._greedy.read()):
             self._stage("checking", [work for work in works if work == EAGER])
         if GRAPHS_DROP in works:
             self.results.measure(GRAPHS_DROP, self._graphs_drop)
@@ -132,9 +141,8 @@ class Bench:
             scale=settings.scale,
             works=tuple(works),
             repeats=settings.repeats,
-            results=self.results.path,
-            facts=self.results.facts,
-            greedy=self._greedy.path,
+            results=self.results,
+            greedy=self._greedy,
         )
         error = stages.run(stage, target)
         if error is not None:
@@ -145,17 +153,37 @@ class Bench:
     def _graphs_drop(self) -> Measured:
         """Percent by which our decode step is shorter than transformers' eager one, one sequence."""
         steps = {row["work"]: row["value"] for row in self.results.rows()}
-        ours, eager = steps[WITH_GRAPHS], steps[EAGER]
+        ours, eager = steps.get(WITH_GRAPHS), steps.get(EAGER)
+        if ours is None or eager is None:
+            raise WorkFailed(f"it compares {WITH_GRAPHS} and {EAGER}, which this run has not measured")
         detail = {"inputs": "batch 1, same context", "graphs_ms": ours, "eager_ms": eager}
         return Measured(100 * (1 - ours / eager), "percent", None, {**detail, "plain_ms": steps.get(NO_GRAPHS)})
 
 
-def _launch(settings: Settings, uri: str, has_gpu: bool) -> Launch:
-    device = settings.device if settings.device != "auto" else "cuda" if has_gpu else "cpu"
+def notes(settings: Settings, load_average: float, cores: int) -> list[str]:
+    """What to know of the figures before they come."""
+    found: list[str] = []
+    prompt, answer = settings.sizes.longest
+    if settings.scale == "small":
+        found.append(
+            f"the small scale: where a work's name says more, prompts have {prompt} tokens and answers {answer}; other "
+            "works are few and short (`inputs` of each row). No figure compares with the full scale's"
+        )
+    elif settings.device == "cpu":
+        found.append("the full scale takes hours on a CPU; --scale small takes minutes")
+    if settings.device == "cpu" and load_average > cores / 2:
+        found.append(
+            f"other work loads this machine ({load_average} on {cores} cores): times come out longer, and vary; "
+            "OMP_NUM_THREADS=1 makes them depend less on it"
+        )
+    return found
+
+
+def _launch(settings: Settings, uri: str) -> Launch:
     base = Launch(
         model=uri,
-        device=device,
-        dtype="float32" if device == "cpu" else "bfloat16",
+        device=settings.device,
+        dtype="float32" if settings.device == "cpu" else "bfloat16",
         load_format="dummy" if settings.model in SHAPES else "auto",
         max_num_seqs=settings.sizes.seats,
     )
@@ -164,7 +192,6 @@ def _launch(settings: Settings, uri: str, has_gpu: bool) -> Launch:
 
 def run(settings: Settings) -> bool:
     """One run in a temporary folder; the servers' logs are kept beside the results, one after the other."""
-    settings.results.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-engine-") as name:
         folder = Path(name)
         try:

@@ -13,6 +13,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, LlamaConfig
 
 from bench.engine.answers import Greedy
+from bench.engine.results import Measured
 from pagefleet_api.launch import Launch
 from pagefleet_engine.models.config_files import read_config
 from pagefleet_engine.models.gguf import Gguf
@@ -122,7 +123,7 @@ def check(model: Any, answers: Sequence[Greedy]) -> dict[str, Any]:
     }
 
 
-def eager_step_ms(model: Any, context: int) -> float:
+def eager_step(model: Any, context: int) -> Measured:
     """Median milliseconds of transformers' eager decode step for one sequence at this context."""
     device = model.device
     cache, times = DynamicCache(), []
@@ -134,4 +135,5 @@ def eager_step_ms(model: Any, context: int) -> float:
             token = output.logits[:, -1].argmax(-1, keepdim=True)
             token.tolist()
             times.append(time.perf_counter() - began_s)
-    return statistics.median(times[3:]) * 1e3
+    inputs = {"inputs": f"batch 1, context {context}, {EAGER_STEPS} steps"}
+    return Measured(statistics.median(times[3:]) * 1e3, "ms", None, inputs)

@@ -2,14 +2,12 @@
 
 import json
 import statistics
-import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.engine import limits
+from bench.engine import limits, progress
 
 MORE_IS_BETTER = {"tok/s": True, "tokens": True, "percent": True, "ratio": True, "ms": False, "s": False}
 """By unit."""
@@ -48,13 +46,9 @@ class Results:
     path: Path
     facts: Mapping[str, Any]
     """In every row: model, machine, commit, date and the run's id under `run`."""
+    works: int = 0
+    """How many the run has; told with each that begins."""
     quiet: bool = False
-    _told: list[str] = field(default_factory=list)
-
-    def begin(self, what: str) -> None:
-        """Say what takes time now, apart from the rows."""
-        if not self.quiet:
-            print(time.strftime("%H:%M:%S"), what, file=sys.stderr, flush=True)
 
     def add(self, work: str, measured: Measured) -> None:
         """Write and print a figure."""
@@ -77,9 +71,10 @@ class Results:
 
     def measure(self, work: str, measure: Callable[[], Measured]) -> None:
         """A figure, or why there is none; the works after it go on."""
-        self.begin(work)
+        told = {row["work"] for row in self.rows()}
         try:
-            measured = measure()
+            with progress.telling(f"work {len(told) + 1} of {max(self.works, len(told) + 1)}: {work}"):
+                measured = measure()
         except Exception as error:  # whatever it was, the next work may still do
             self.fail(work, error)
         else:
@@ -97,10 +92,11 @@ class Results:
         for row in rows:
             if row["run"] == self.facts["run"]:
                 row["check"] = dict(check)
-        self.path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        new = self.path.with_name(f"{self.path.name}.new")
+        new.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        new.replace(self.path)  # whoever stops the run in between loses no row
 
     def _write(self, row: Mapping[str, Any]) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a") as file:
             file.write(
                 json.dumps({**row, **{name: said for name, said in self.facts.items() if name not in row}}) + "\n"

@@ -3,11 +3,12 @@
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench.engine import facts, online
+from bench.engine import facts, online, progress
 from bench.engine.answers import GreedyFile
 from bench.engine.limits import Limits
 from bench.engine.results import Measured, Results
@@ -55,9 +56,8 @@ class Serving:
                 self._serve([work for work in rest if cache or work in {START, *PREFIXES}], cache, found)
             except Exception as error:  # a server that does not start, or dies, ends its own works alone
                 told = {row["work"] for row in self.results.rows()}
-                for work in rest:
-                    if work not in told:
-                        self.results.fail(work, error)
+                for work in [work for work in rest if work not in told] or ["serving stage"]:
+                    self.results.fail(work, error)
                 return
         for work in rest:
             if work in PREFIXES:
@@ -65,24 +65,27 @@ class Serving:
 
     def _serve(self, works: Sequence[str], cache: bool, found: dict[bool, dict[int, Any]]) -> None:
         """One server and its works."""
-        triton_cache = facts.triton_cache()
-        self.results.begin(f"starting a server, prefix cache {'on' if cache else 'off'}")
-        with self._server(f"server-cache-{'on' if cache else 'off'}", cache) as server:
+        triton_cache = facts.triton_cache() if self.launch.device == "cuda" else None
+        state = f"prefix cache {'on' if cache else 'off'}"
+        with ExitStack() as stack:
+            with progress.telling(f"starting a server, {state}"):
+                server = stack.enter_context(self._server(f"server-cache-{'on' if cache else 'off'}", cache))
+                start = self._start_of(server, triton_cache)
             loaded = online.Online(server, self.scale, self.limits, self.vocab_size)
-            start = self._start_of(server, triton_cache)
             if START in works:  # of both servers: on a fresh machine the first is cold, the second warm
                 self.results.add(START, start)
-            server.wait_until_idle()
-            loaded.warm_up()
+            with progress.telling("warming the server up"):
+                server.wait_until_idle()
+                loaded.warm_up()
             for work in works:
                 if work != START and work not in PREFIXES:
                     self.results.measure(work, loaded.work(work))
             if any(work in PREFIXES for work in works):
-                self.results.begin(f"groups of prompts, prefix cache {'on' if cache else 'off'}")
-                found[cache] = {clients: loaded.groups(clients) for clients in self.scale.group_clients}
+                with progress.telling(f"groups of prompts, {state}"):
+                    found[cache] = {clients: loaded.groups(clients) for clients in self.scale.group_clients}
             if cache:
-                self.results.begin("greedy answers for the check")
-                loaded.greedy(self.texts(), "over HTTP", self.greedy)
+                with progress.telling("greedy answers for the check"):
+                    loaded.greedy(self.texts(), "over HTTP", self.greedy)
 
     def _server(self, name: str, cache: bool = True, environment: dict[str, str] | None = None) -> Server:
         return Server(replace(self.launch, prefix_cache=cache).argv(), self.logs / f"{name}.log", environment)
@@ -95,7 +98,7 @@ class Serving:
         ):
             return self._start_of(server, facts.empty_cache())
 
-    def _start_of(self, server: Server, triton_cache: str) -> Measured:
+    def _start_of(self, server: Server, triton_cache: str | None) -> Measured:
         online.Online(server, self.scale, self.limits, self.vocab_size).first_token()
         value_s = time.perf_counter() - server.began_s
         detail = {"inputs": "process start to a first token over HTTP", "ready_s": round(server.ready_s, 2)}

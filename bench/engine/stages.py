@@ -2,16 +2,13 @@
 
 import multiprocessing
 import os
-import signal
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from bench.engine import workloads
+from bench.engine import children, progress, workloads
 from bench.engine.answers import GreedyFile
 from bench.engine.limits import limits_for
-from bench.engine.results import Measured, Results
+from bench.engine.results import Results
 from bench.engine.shapes import SHAPES
 from bench.engine.workloads import SCALES, Scale
 from pagefleet_api.launch import Launch
@@ -31,9 +28,8 @@ class Stage:
     scale: str
     works: tuple[str, ...]
     repeats: int | None
-    results: Path
-    facts: Mapping[str, Any]
-    greedy: Path
+    results: Results
+    greedy: GreedyFile
 
     @property
     def sizes(self) -> Scale:
@@ -46,13 +42,13 @@ def inside_engine(stage: Stage) -> None:
     from bench.engine import caching, offline
     from bench.engine.inprocess import Engine
 
-    results, checked = Results(stage.results, stage.facts), GreedyFile(stage.greedy)
-    results.begin(f"loading {stage.model}")
-    engine = Engine(stage.launch)
-    limits = limits_for(SHAPES.get(stage.model), stage.facts["gpu"], stage.launch.tensor_parallel_size)
+    results = stage.results
+    with progress.telling(f"loading {stage.model}"):
+        engine = Engine(stage.launch)
+    limits = limits_for(SHAPES.get(stage.model), results.facts["gpu"], stage.launch.tensor_parallel_size)
     measuring = offline.Offline(engine, stage.sizes, limits, stage.repeats)
     offline.warm_up(measuring.session, stage.sizes, engine.vocab_size)
-    caches = caching.Caching(engine, stage.sizes, checked)
+    caches = caching.Caching(engine, stage.sizes, stage.greedy)
     for work in stage.works:
         if work == NO_GRAPHS:
             results.measure(work, measuring.work(WITH_GRAPHS))
@@ -61,8 +57,8 @@ def inside_engine(stage: Stage) -> None:
         else:
             results.measure(work, measuring.work(work))
     batch = workloads.greedy(stage.sizes, engine.vocab_size)
-    results.begin("greedy answers for the check")
-    checked.add(caching.greedy_answers("in process", batch, engine.session().generate(batch, 0.0)))
+    with progress.telling("greedy answers for the check"):
+        stage.greedy.add(caching.greedy_answers("in process", batch, engine.session().generate(batch, 0.0)))
 
 
 def without_graphs(stage: Stage) -> None:
@@ -74,20 +70,18 @@ def without_graphs(stage: Stage) -> None:
 def checking(stage: Stage) -> None:
     """Score the greedy answers again, and time transformers' own decode step if that was asked for."""
     threads.wait_briefly(os.environ)  # as the engine's do
-    import torch
+    results, launch, answers = stage.results, stage.launch, stage.greedy.read()
+    with progress.telling(f"loading {stage.model} in transformers, for the check"):
+        import torch
 
-    from bench.engine import rescore
-    from pagefleet_engine.runner.loading import DTYPES
+        from bench.engine import rescore
+        from pagefleet_engine.runner.loading import DTYPES
 
-    results, launch = Results(stage.results, stage.facts), stage.launch
-    results.begin(f"loading {stage.model} in transformers, for the check")
-    model = rescore.reference(launch, DTYPES[launch.dtype], torch.device(launch.device))
+        model = rescore.reference(launch, DTYPES[launch.dtype], torch.device(launch.device))
     if EAGER in stage.works:
-        context = stage.sizes.decode_context
-        results.measure(EAGER, lambda: Measured(rescore.eager_step_ms(model, context), "ms"))
-    answers = GreedyFile(stage.greedy).read()
-    results.begin(f"{len(answers)} answers scored again by transformers")
-    outcome = rescore.check(model, answers)
+        results.measure(EAGER, lambda: rescore.eager_step(model, stage.sizes.decode_context))
+    with progress.telling(f"{len(answers)} answers scored again by transformers"):
+        outcome = rescore.check(model, answers)
     results.settle(outcome)
     print("check", outcome, flush=True)
 
@@ -97,8 +91,12 @@ def run(stage: Stage, target: str) -> str | None:
     context = multiprocessing.get_context("spawn")
     errors = context.SimpleQueue()
     process = context.Process(target=_guarded, args=(target, stage, errors), name=f"bench-{target}")
-    process.start()
-    process.join()
+    children.start(process)
+    try:
+        process.join()
+    finally:
+        process.terminate()
+        process.join()
     if not errors.empty():
         return str(errors.get())
     return None if process.exitcode == 0 else f"the process ended with status {process.exitcode}"
@@ -107,8 +105,6 @@ def run(stage: Stage, target: str) -> str | None:
 def _guarded(target: str, stage: Stage, errors: Any) -> None:
     try:
         {"inside_engine": inside_engine, "without_graphs": without_graphs, "checking": checking}[target](stage)
-    except KeyboardInterrupt:  # its parent has it too, and says so
-        raise SystemExit(128 + signal.SIGINT) from None
     except Exception as error:
         import traceback
 

@@ -82,10 +82,10 @@ FULL = Scale(
     seats=512, offline_model_len=4096, online_model_len=40_960, warm_up=(8, 512, 32),
 )  # fmt: skip
 SMALL = Scale(
-    mixed_requests=4, mixed_tokens=(4, 12), longest=(16, 8), rounds=1, decode_context=4, decode_steps=4, repeats=2,
+    mixed_requests=4, mixed_tokens=(4, 12), longest=(8, 4), rounds=1, decode_context=4, decode_steps=4, repeats=2,
     greedy_prompt=24, greedy_answer=6,
     group_count=2, group_size=3, shared_tokens=64, own_tokens=8, group_answer=4, group_clients=(2, 6),
-    streams=2, stream_prompt=16, stream_answer=256, long_prompt=192, calm_s=0.6, turns=2,
+    streams=2, stream_prompt=16, stream_answer=96, long_prompt=192, calm_s=0.6, turns=2,
     static_seats=2, static_requests=4, static_mean=4,
     eviction_blocks=16, eviction_prompts=8, eviction_visits=12,
     seats=256, offline_model_len=512, online_model_len=512, warm_up=(1, 8, 2),

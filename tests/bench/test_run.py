@@ -1,6 +1,11 @@
 """The benchmark runs on this machine, small: in process, over HTTP, with its answers checked by transformers."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +44,37 @@ def test_an_engine_that_cannot_start_gives_each_work_its_reason(tmp_path: Path) 
     assert "status 1" in reasons["start"]
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+@pytest.mark.parametrize("work", ["offline-64x64x64", "online-c64-1024x128"])
+def test_ctrl_c_ends_a_run_with_all_its_processes_and_keeps_the_rows(work: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    words = ["--model", "tiny-shape", "--json", str(path), "--device", "cpu", "--work", "kv-tokens", work]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "bench.engine", *words, "--scale", "full"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert run.stderr is not None  # by PIPE
+    for line in run.stderr:
+        if f"work 2 of 2: {work}" in line:
+            break
+    os.killpg(run.pid, signal.SIGINT)
+    said = run.stderr.read()
+    assert run.wait(60) == 130
+    assert f"stopped; the rows so far are in {path}" in said
+    assert "Traceback" not in said
+    assert _ended(run.pid)
+    assert [row["work"] for row in _rows(path)] == ["kv-tokens"]
 
+
+def _ended(group: int) -> bool:
+    """Whether a group has no process any more, within what its last ones need to be taken in."""
+    for _ in range(100):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
