@@ -58,8 +58,10 @@ def settings(argv: Sequence[str]) -> Settings:
 
 def _rows_file(text: str) -> Path:
     path = Path(text)
-    if not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"there is no folder {str(path.parent)!r} for {path.name!r}; make it first")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} has no folder, and none can be made: {error.strerror}") from error
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written; name a file that can")
     return path

@@ -92,7 +92,7 @@ def test_engine_flags_follow_two_dashes_and_works_replace_the_suites(tmp_path: P
     [
         (["--suite", "offlin"], "argument --suite: invalid choice: 'offlin' (choose from"),
         (["--scale", "huge"], "argument --scale: invalid choice: 'huge' (choose from"),
-        (["--json", "/no/such/dir/x"], "argument --json: there is no folder '/no/such/dir' for 'x'; make it first"),
+        (["--json", "/proc/no/x"], "argument --json: '/proc/no/x' has no folder, and none can be made: No such file"),
         (["--json", "/"], "argument --json: '/' cannot be written; name a file that can"),
         (["--work", "decode-b0"], "argument --work: 'decode-b0' is no work; there are kv-tokens, "),
         (["--repeat", "0"], "argument --repeat: must be a number at least 1, but it is '0'"),
