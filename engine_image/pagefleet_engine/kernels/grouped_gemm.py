@@ -156,12 +156,16 @@ def combine(
     return out
 
 
-def choose(rows: int, experts: int, dtype: torch.dtype) -> Tile:
-    """A tile by the rows that an expert has on average."""
+def choose(rows: int, experts: int, dtype: torch.dtype, *, batch_invariant: bool = False) -> Tile:
+    """A tile by the rows that an expert has on average.
+
+    With `batch_invariant` all of one dtype sum alike, as those of `invariant_gemm`: a tile of fewer than 64 rows has
+    other matrix instructions on Hopper.
+    """
     if dtype == torch.float32:
         return Tile(16, 64, 32, 4, 2)
     each = rows // experts
-    if each <= 8:
+    if each <= 8 and not batch_invariant:
         return Tile(16, 64, 128, 4, 4)
     if each <= 64:
         return Tile(64, 128, 64, 4, 4)

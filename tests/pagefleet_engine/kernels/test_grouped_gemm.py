@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pagefleet_engine.kernels.grouped_gemm import combine, experts_linear, sort_by_expert
+from pagefleet_engine.kernels.grouped_gemm import choose, combine, experts_linear, sort_by_expert
 
 pytestmark = pytest.mark.torch
 
@@ -55,6 +55,28 @@ def test_no_tokens_are_no_work(device: str) -> None:
     routing = sort_by_expert(torch.empty(0, 2, dtype=torch.int64, device=device), 3)
     found = experts_linear(torch.empty(0, 8, device=device), torch.ones(3, 4, 8, device=device), routing, gather=True)
     assert combine(found, torch.empty(0, 2, device=device), routing).shape == (0, 4)
+
+
+@pytest.mark.parametrize("rows", [1, 1000, 100_000])
+def test_a_fixed_order_of_sums_takes_no_tile_of_other_instructions(rows: int) -> None:
+    assert choose(rows, 128, torch.bfloat16, batch_invariant=True).rows >= 64
+    assert choose(1, 128, torch.bfloat16).rows < 64
+
+
+@pytest.mark.gpu
+def test_a_rows_bits_are_the_same_among_any_rows(device: str) -> None:
+    expert_ids = routings(3000, 8, 16)["spread"].to(device)
+    hidden = torch.randn(3000, 2048, device=device).bfloat16()
+    weights = (torch.randn(16, 1536, 2048, device=device) / 45).bfloat16()
+
+    def found(tokens: int) -> torch.Tensor:
+        routing = sort_by_expert(expert_ids[:tokens], 16)
+        tile = choose(len(routing.order), 16, torch.bfloat16, batch_invariant=True)
+        return experts_linear(hidden[:tokens], weights, routing, gather=True, tile=tile)[routing.places]
+
+    everything = found(3000)
+    for tokens in (1, 7, 64, 300):
+        assert torch.equal(found(tokens), everything[: 8 * tokens]), tokens
 
 
 @pytest.mark.gpu

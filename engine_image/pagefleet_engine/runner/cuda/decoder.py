@@ -275,7 +275,7 @@ class CudaDecoder:
     def _mlp(self, index: int, normed: torch.Tensor, adapters: torch.Tensor) -> torch.Tensor:
         config, layer = self.config, self.layers[index]
         if config.experts is not None and layer.router is not None:
-            return self._reduce(experts.mixed(normed, layer, config.experts, config))
+            return self._reduce(experts.mixed(normed, layer, config.experts, config, self._linear))
         inner = self._gated(index, normed, adapters)
         return self._reduce(self._adapted_linear(index, "down", inner, _there(layer.down), adapters))
 

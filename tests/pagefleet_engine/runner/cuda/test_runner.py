@@ -40,12 +40,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelConfig, Weight
 
 def gpu_runner(
     model: tuple[ModelConfig, Weights], device: str, *, batch_invariant: bool = False,
-    adapters: Sequence[AdapterSource] = (),
+    adapters: Sequence[AdapterSource] = (), dtype: torch.dtype = torch.float32,
 ) -> CudaRunner:  # fmt: skip
     config, source = model
     place = torch.device(device)
-    weights = StagedWeights(source, place, torch.float32)
-    joined = join_adapters(adapters, config, lambda low, *_: placed(low, place, torch.float32), place)
+    weights = StagedWeights(source, place, dtype)
+    joined = join_adapters(adapters, config, lambda low, *_: placed(low, place, dtype), place)
     layers = [read_layer(weights, config, index) for index in range(config.layers)]
     decoder = CudaDecoder(
         config, layers, read_top(weights, config), max_positions=WINDOW, max_decodes=SEATS,
