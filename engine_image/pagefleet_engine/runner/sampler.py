@@ -192,12 +192,13 @@ def _inverse_cdf(weights: torch.Tensor, draws: Sequence[Draw]) -> torch.Tensor:
 def _chosen_logprobs(
     logits: torch.Tensor, draws: Sequence[Draw], tokens: Sequence[int], usable: Sequence[bool]
 ) -> dict[int, TokenLogprobs]:
-    rows = [row for row, draw in enumerate(draws) if draw.sampling.top_logprobs is not None and usable[row]]
-    if not rows:
-        return {}
-    top = [draws[row].sampling.top_logprobs or 0 for row in rows]
-    found = token_logprobs(logits[rows], [tokens[row] for row in rows], max(top))
-    return {
-        row: TokenLogprobs(entry.token_id, entry.logprob, entry.top[:count])
-        for row, entry, count in zip(rows, found, top, strict=True)
-    }
+    """By row; those of one count together: which of equal tokens are told must not depend on the other rows."""
+    by_count: dict[int, list[int]] = {}
+    for row, draw in enumerate(draws):
+        if draw.sampling.top_logprobs is not None and usable[row]:
+            by_count.setdefault(draw.sampling.top_logprobs, []).append(row)
+    found: dict[int, TokenLogprobs] = {}
+    for count, rows in by_count.items():
+        entries = token_logprobs(logits[rows], [tokens[row] for row in rows], count)
+        found |= zip(rows, entries, strict=True)
+    return found

@@ -149,6 +149,13 @@ def test_logprobs_are_only_made_where_asked_and_as_many_as_asked() -> None:
     assert [None if entry is None else len(entry.top) for entry in found] == [None, 0, 2, 8]
 
 
+def test_which_of_equal_tokens_are_told_does_not_depend_on_the_batch() -> None:
+    equal = [float(index % 3) for index in range(60)]
+    draws = [Draw(Sampling(seed=1, temperature=0.0, top_logprobs=count), 0) for count in (3, 20, 1, 3)]
+    alone = [choose(torch.tensor([equal]), [draw])[0] for draw in draws]
+    assert choose(torch.tensor([equal] * len(draws)), draws) == alone
+
+
 def test_token_logprobs_of_given_tokens() -> None:
     [entry] = token_logprobs(torch.tensor([[0.0, 0.0, math.log(2.0)]]), [1], 1)
     assert entry.logprob == pytest.approx(math.log(0.25))

@@ -39,6 +39,10 @@ class _Scores:
         ]
 
 
+_Told = tuple[list[int], _Scores]
+"""Sequence ids, and the scores of each."""
+
+
 class SpecialRows:
     """Samples the rows whose requests ask for more than a temperature; keeps what penalties need by seat."""
 
@@ -56,7 +60,7 @@ class SpecialRows:
         special = packed.special
         if not special and not prompts:
             return NO_EXTRAS
-        found: list[tuple[list[tuple[int, int]], _Scores]] = []
+        found: list[_Told] = []
         for first in range(0, len(special), ROWS_AT_ONCE):
             part = special[first : first + ROWS_AT_ONCE]
             found += self._sample_part(part, [packed.sampling[index] for index in part], logits, sampled)
@@ -85,7 +89,7 @@ class SpecialRows:
 
     def _sample_part(
         self, places: Sequence[int], rows: Sequence[SampledRow], logits: torch.Tensor, sampled: torch.Tensor
-    ) -> list[tuple[list[tuple[int, int]], _Scores]]:
+    ) -> list[_Told]:
         at = self._to_device(places, torch.int64)
         seats = self._to_device([row.seat for row in rows], torch.int64)
         chosen = self._changed(logits.index_select(0, at).float(), rows, seats)
@@ -93,13 +97,20 @@ class SpecialRows:
         sampled.index_copy_(0, at, tokens)
         keep_sampled(tokens, seats.to(torch.int32), self._state)
         self._count(rows, seats, tokens)
-        wanted = [index for index, row in enumerate(rows) if row.step.sampling.top_logprobs is not None]
-        if not wanted:
-            return []
-        keys = [(rows[index].step.sequence_id, rows[index].step.sampling.top_logprobs or 0) for index in wanted]
-        asking = self._to_device(wanted, torch.int64)
-        scores = _scores(chosen[asking], tokens[asking].long().clamp_(max=chosen.shape[1] - 1), max(n for _, n in keys))
-        return [(keys, scores)]
+        return self._told(rows, chosen, tokens.long().clamp_(max=chosen.shape[1] - 1))
+
+    def _told(self, rows: Sequence[SampledRow], logits: torch.Tensor, tokens: torch.Tensor) -> list[_Told]:
+        """Those of one count together: which of equal tokens are told must not depend on the other rows."""
+        by_count: dict[int, list[int]] = {}
+        for index, row in enumerate(rows):
+            if row.step.sampling.top_logprobs is not None:
+                by_count.setdefault(row.step.sampling.top_logprobs, []).append(index)
+        told: list[_Told] = []
+        for count, indices in by_count.items():
+            asking = self._to_device(indices, torch.int64)
+            scores = _scores(logits[asking], tokens[asking], count)
+            told.append(([rows[index].step.sequence_id for index in indices], scores))
+        return told
 
     def _changed(self, logits: torch.Tensor, rows: Sequence[SampledRow], seats: torch.Tensor) -> torch.Tensor:
         """Bias, barred tokens and penalties, in this order."""
@@ -170,13 +181,9 @@ def _scores(logits: torch.Tensor, tokens: torch.Tensor, top: int) -> _Scores:
     return _Scores(*(tensor.to("cpu", non_blocking=True) for tensor in (tokens, values, top_ids, top_values)))
 
 
-def _reader(found: Sequence[tuple[list[tuple[int, int]], _Scores]]) -> Callable[[], Mapping[int, TokenLogprobs]]:
+def _reader(found: Sequence[_Told]) -> Callable[[], Mapping[int, TokenLogprobs]]:
     def read() -> Mapping[int, TokenLogprobs]:
-        return {
-            key: TokenLogprobs(entry.token_id, entry.logprob, entry.top[:count])
-            for keys, scores in found
-            for (key, count), entry in zip(keys, scores.read(), strict=True)
-        }
+        return {key: entry for keys, scores in found for key, entry in zip(keys, scores.read(), strict=True)}
 
     return read
 

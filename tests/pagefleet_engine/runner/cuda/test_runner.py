@@ -112,6 +112,24 @@ def test_log_probabilities_are_the_cpus(model: tuple[ModelConfig, Weights], devi
             assert [token for token, _ in one.top] == [token for token, _ in other.top]
 
 
+def test_which_of_equal_tokens_are_told_does_not_depend_on_the_batch(
+    model: tuple[ModelConfig, Weights], device: str
+) -> None:
+    runner = gpu_runner(model, device)
+    logits = torch.arange(model[0].vocab_size, dtype=torch.float32, device=device) % 3
+
+    def told(counts: Sequence[int], first_id: int) -> list[object]:
+        wishes = [Sampling(seed=0, temperature=0.0, top_logprobs=count) for count in counts]
+        batch = step_driver.sequences(PROMPTS[: len(counts)], BLOCKS, 1, wishes)
+        for sequence in batch:
+            sequence.sequence_id += first_id
+        step_driver.run_batched(runner, batch, 1)
+        return [sequence.results[0].logprobs for sequence in batch]
+
+    runner._decoder.logits = lambda hidden, out: out.copy_(logits)  # type: ignore[method-assign]
+    assert told([2, 20, 3], 0)[0] == told([2], 10)[0]
+
+
 def test_a_drawn_answer_does_not_depend_on_its_batch(model: tuple[ModelConfig, Weights], device: str) -> None:
     sampling = Sampling(seed=11, temperature=0.9, top_p=0.9)
     runner = gpu_runner(model, device)
