@@ -1,5 +1,6 @@
 """A core process without a model: `python -m tests.pagefleet_engine.core.fake_core SOCKET BEHAVIOUR`."""
 
+import gc
 import sys
 import time
 
@@ -26,7 +27,7 @@ class ScriptedRunner(ChainRunner):
         """Compute the step."""
         time.sleep(self._step_s)
         if any(POISON_TOKEN in (step.token_ids or ()) for step in plan.sequences):
-            raise RunnerBroken("the GPU has gone")
+            raise RunnerBroken(f"the GPU has gone; frozen: {gc.get_freeze_count() > 1000}")
         if self._mute:
             return [
                 SequenceResult(sequence_id=step.sequence_id, token_id=None, failure="logits are not finite")
