@@ -133,7 +133,7 @@ class Launch:
     prefix_cache: bool = _flag("let requests share the KV blocks of equal prefixes", True)
     cuda_graphs: bool = _flag("replay decode steps as CUDA graphs", True)
     batch_invariant: bool = _flag(
-        "fixed order of all sums: a greedy answer is the same in any batch, at some cost in speed", False
+        "fixed order of all sums on a GPU: a greedy answer is the same in any batch, at some cost in speed", False
     )
     tensor_parallel_size: int = _flag("GPUs that share one copy of the model", 1, type=_positive)
     max_queued_requests: int = _flag("requests that may wait; one more is refused with 429", 1024, type=_not_negative)

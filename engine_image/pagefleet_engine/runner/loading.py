@@ -99,6 +99,8 @@ def _on_cpu(launch: Launch, opened: _Opened) -> Placed:
     started = time.perf_counter()
     if launch.tensor_parallel_size > 1:
         raise LaunchImpossible(f"--tensor-parallel-size {launch.tensor_parallel_size} needs GPUs; on a CPU give 1")
+    if launch.batch_invariant:
+        raise LaunchImpossible("--batch-invariant needs a GPU: a CPU's sums change with the batch; leave the flag out")
     config, dtype = opened.config, DTYPES[opened.dtype]
     decoder = open_decoder(
         opened.files, config, opened.weights, dtype=dtype, device=torch.device("cpu"),

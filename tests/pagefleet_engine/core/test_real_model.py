@@ -64,6 +64,24 @@ def load(folder: Path, num_blocks: int) -> LoadedRunner:
     return loading.load(Launch.parse([*words, "--num-kv-blocks", str(num_blocks)]))
 
 
+def test_a_first_prompt_and_those_that_find_it_in_the_cache_get_the_same_answer(tmp_path: Path) -> None:
+    loaded = load(write_tiny_model(tmp_path / "model"), 40)
+    scheduler = Scheduler(Capacity(loaded.max_model_len, loaded.runner.num_blocks, loaded.vocab_size), 8, 512)
+    prompt = tuple((index * index) % 250 for index in range(300))
+    for number in range(5):
+        sampling = Sampling(seed=0, temperature=0.0, top_logprobs=0)
+        scheduler.submit(Submit(request_id=number, prompt_token_ids=prompt, max_tokens=100, sampling=sampling))
+        while (plan := scheduler.schedule()) is not None:
+            scheduler.complete(plan, execute(loaded.runner, plan))
+    events = list(scheduler.drain_events())
+    cached = [event.cached_prompt_tokens for event in events if event.cached_prompt_tokens is not None]
+    assert cached == [0, 288, 288, 288, 288]
+    for number in range(1, 5):
+        assert tokens_of(events, number) == tokens_of(events, 0)
+        assert scores_of(events, number)[:10] == pytest.approx(scores_of(events, 0)[:10], abs=5e-4)
+    assert len(tokens_of(events, 0)) == 100
+
+
 def test_answers_and_logprobs_in_a_pool_that_preempts_are_those_of_each_request_alone(tmp_path: Path) -> None:
     folder = write_tiny_model(tmp_path / "model")
     ample = load(folder, 200)

@@ -77,6 +77,8 @@ def test_flags_that_this_machine_or_model_cannot_follow_are_refused(folder: Path
         loading.load(Launch(model=uri, max_model_len=513))
     with pytest.raises(LaunchImpossible, match="--kv-cache-bytes 1 holds no block"):
         loading.load(Launch(model=uri, kv_cache_bytes=1))
+    with pytest.raises(LaunchImpossible, match="--batch-invariant needs a GPU"):
+        loading.load(Launch(model=uri, device="cpu", dtype="float32", batch_invariant=True))
     with pytest.raises(ModelNotFound, match="no-such"):
         loading.load(Launch(model="pkg://no-such"))
     if not torch.cuda.is_available():
