@@ -105,7 +105,11 @@ class Engine:
         "seconds_since_last_step", "Age of the latest step while there is work, else 0.", MODEL, unit="seconds"
     )
     MEMORY_BYTES = _gauge(
-        "memory_bytes", "Memory that the core took at its start, by kind: weights or kv.", MODEL, "kind", unit="bytes"
+        "memory_bytes",
+        "Memory that the core took at its start, by kind: weights or kv; on a GPU also activations or reserved.",
+        MODEL,
+        "kind",
+        unit="bytes",
     )
     ENGINE_STATE = _gauge("engine_state", "1 for the state that the engine is in.", MODEL, "state")
     PROMPT_TOKENS = _counter("prompt_tokens_total", "Prompt tokens of accepted requests, each prompt once.", MODEL)
