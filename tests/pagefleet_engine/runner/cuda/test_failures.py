@@ -18,15 +18,13 @@ from pagefleet_engine.scheduler.batching import Scheduler
 from pagefleet_engine.steps import Sampling
 from pagefleet_engine.wire import Submit, TokenEvent
 from tests.pagefleet_engine.core.api_side import ApiSide
-from tests.pagefleet_engine.runner.cuda.test_runner import BLOCKS, SEATS, WINDOW, gpu_runner, model
+from tests.pagefleet_engine.runner.cuda.test_runner import BLOCKS, FEW_TOKENS, SEATS, WINDOW, gpu_runner, model
 
 __all__ = ["model"]
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 ANSWER_TOKENS, BUDGET = 6, 24
 QUIET_CALLS, FAULTS = 12, 5
 """So much works after a fault that the step it hit can be computed again; and a run has at least so many."""
-FEW_TOKENS = tuple((token, 60.0 - token) for token in range(7, 12))
-"""These alone are likely, so that an answer hangs on how often it has each of them."""
 WISHES = (
     Sampling(seed=0, temperature=0.0, logit_bias=FEW_TOKENS, frequency_penalty=1.5),
     Sampling(seed=1, temperature=0.0, logit_bias=FEW_TOKENS, frequency_penalty=0.7, repetition_penalty=1.1),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pagefleet_engine.models.adapter_files import AdapterFolder
@@ -157,6 +157,8 @@ def test_a_rank_s_part_of_an_adapter_is_that_of_what_it_adds(family: str, shard:
     world=st.sampled_from([1, 2, 3, 4, 8]), kv_heads=st.integers(1, 8), group=st.integers(1, 8),
     inner=st.integers(1, 4), family=st.sampled_from(["llama", "phi3"]),
 )  # fmt: skip
+@example(world=4, kv_heads=2, group=2, inner=1, family="llama")
+@example(world=8, kv_heads=4, group=6, inner=1, family="phi3")
 @settings(max_examples=60, deadline=None)
 def test_each_query_head_finds_its_own_kv_head_on_its_rank(
     world: int, kv_heads: int, group: int, inner: int, family: str

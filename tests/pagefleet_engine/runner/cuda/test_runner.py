@@ -28,6 +28,8 @@ from tests.pagefleet_engine.tiny_model import TinyShape, write_tiny_model
 pytestmark = pytest.mark.torch
 BLOCKS, WINDOW, SEATS = 64, 128, 8
 PROMPTS = [list(range(5, 5 + length)) for length in (1, 17, 33)]
+FEW_TOKENS = tuple((token, 60.0 - token) for token in range(7, 12))
+"""As a bias they alone are likely, so that an answer hangs on how often it has each of them."""
 
 
 @pytest.fixture(scope="module")
@@ -84,16 +86,25 @@ def test_greedy_answers_are_the_cpus(model: tuple[ModelConfig, Weights], device:
     [
         {"logit_bias": ((7, 50.0),)},
         {"barred_token_ids": (7,), "barred_before": 100, "logit_bias": ((7, 50.0), (9, 40.0))},
-        {"repetition_penalty": 5.0},
-        {"frequency_penalty": 2.0, "presence_penalty": 2.0},
+        {"repetition_penalty": 1.1, "logit_bias": FEW_TOKENS},
+        {"frequency_penalty": 1.5, "logit_bias": FEW_TOKENS},
+        {"presence_penalty": 1.5, "logit_bias": FEW_TOKENS},
     ],
-    ids=["bias", "barred", "repetition", "frequency and presence"],
+    ids=["bias", "barred", "repetition", "frequency", "presence"],
 )
 def test_greedy_answers_with_a_wish_are_the_cpus(
     model: tuple[ModelConfig, Weights], device: str, wish: dict[str, object]
 ) -> None:
     sampling = Sampling(seed=0, temperature=0.0, **wish)  # type: ignore[arg-type]  # a table of fields
-    assert answers(gpu_runner(model, device), sampling) == answers(cpu_runner(model), sampling)
+    assert answers(gpu_runner(model, device), sampling, 6) == answers(cpu_runner(model), sampling, 6)
+
+
+def test_a_seat_has_the_whole_seed_of_its_request(model: tuple[ModelConfig, Weights], device: str) -> None:
+    runner, seeds = gpu_runner(model, device), [5, (1 << 63) + 0x1_2345_6789, -3]
+    wishes = [Sampling(seed=seed, temperature=0.5) for seed in seeds]
+    step_driver.run_batched(runner, step_driver.sequences(PROMPTS, BLOCKS, 1, wishes), 1)
+    held = runner._state.seeds[: len(seeds)].tolist()
+    assert sorted(seed % (1 << 64) for seed in held) == sorted(seed % (1 << 64) for seed in seeds)
 
 
 def test_log_probabilities_are_the_cpus(model: tuple[ModelConfig, Weights], device: str) -> None:
