@@ -48,10 +48,12 @@ def test_an_engine_that_cannot_start_gives_each_work_its_reason(tmp_path: Path) 
 def test_ctrl_c_ends_a_run_with_all_its_processes_and_keeps_the_rows(work: str, tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     words = ["--model", "tiny-shape", "--json", str(path), "--device", "cpu", "--work", "kv-tokens", work]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what is begun in the background passes over it
     run = subprocess.Popen(
         [sys.executable, "-m", "bench.engine", *words, "--scale", "full"],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
+    signal.signal(signal.SIGINT, before)
     assert run.stderr is not None  # by PIPE
     for line in run.stderr:
         if f"work 2 of 2: {work}" in line:
