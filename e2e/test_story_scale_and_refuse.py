@@ -33,7 +33,7 @@ MISTAKES = [
     pytest.param(bad(resources={"gpu": {"count": 1}}), "engine.device: cpu takes no GPU", id="a GPU for a CPU"),
     pytest.param(
         bad(autoscaling={"minReplicas": 5, "maxReplicas": 3}),
-        "autoscaling.minReplicas must not be above autoscaling.maxReplicas",
+        "spec.autoscaling.minReplicas: Forbidden: must not be above maxReplicas; lower",
         id="min above max",
     ),
     pytest.param(bad(autoscaling={"minReplicas": 0, "maxReplicas": 3}), "autoscaling.minReplicas: 0", id="min 0"),
