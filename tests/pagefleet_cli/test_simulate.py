@@ -209,7 +209,7 @@ def test_a_picture_is_not_written_to_a_terminal(pagefleet: Shell, trace: Path, m
         (
             {"maxReplicas": 2},
             ("--cold-start", 9, "--cold-start-p95", 5),
-            "--cold-start-p95: 5 is below --cold-start, 9",
+            "--cold-start-p95: 5 s is below --cold-start, 9 s",
         ),
         (
             {"maxReplicas": 2},
@@ -219,6 +219,21 @@ def test_a_picture_is_not_written_to_a_terminal(pagefleet: Shell, trace: Path, m
         ({"maxReplicas": 2}, ("--cold-start-p95", "-5"), "'-5' is no such time"),
         ({"maxReplicas": 2}, ("--cold-start", "nan"), "'nan' is no such time"),
         ({"maxReplicas": 2}, ("--slo-ttft", "0s"), "'0s' is no such time"),
+        ({"maxReplicas": 2}, ("--max-p95-wait-s", "2x"), "'2x' is no such time; write seconds such as 90, or"),
+        ({"maxReplicas": 2}, ("--kv-tokens", "4k"), "'4k' is no such number; write a whole number of tokens from 1 on"),
+        ({"maxReplicas": 2}, ("--kv-tokens", 0), "'0' is no such number; write a whole number of tokens from 1 on"),
+        ({"maxReplicas": 2}, ("--initial-replicas", 10_001), "a whole number of pods from 1 to 10000"),
+        ({"maxReplicas": 2}, ("--seed", "x"), "'x' is no such number; write a whole number"),
+        (
+            {"maxReplicas": 2},
+            ("--gpu-price", "$3"),
+            "'$3' is no such number; write an amount of money such as 2.5",
+        ),
+        (
+            {"maxReplicas": 2},
+            ("--max-gpu-hours", "nan"),
+            "'nan' is no such number; write GPU hours such as 2.5",
+        ),
         ({"autoscaling": {"mode": "External"}}, (), "autoscaling.mode is External, so another program decides"),
         ({"maxReplicas": 2}, ("--costs", "/nowhere"), "--costs: /nowhere: No such file"),
         ({"maxReplicas": 2}, ("--costs", __file__), "the file is one JSON object with name, source"),

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from pagefleet_cli.options import time
+
 HELP = """Say why a service has the number of pods that it has, and what would change it.
 
 Asks the operator that decides, through the API server's proxy to its pod (the rights to get the service and its
@@ -30,7 +32,7 @@ def explain(
     ] = None,
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print the answer.")] = Output.TEXT,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Again and again, until interrupted.")] = False,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks of --watch.")] = 2.0,
+    interval: Annotated[float, time("Time between two looks of --watch.", 0.1)] = 2.0,
     operator_url: Annotated[
         str | None, typer.Option("--operator-url", metavar="URL", help="The operator's port, as of a port-forward.")
     ] = None,

@@ -1,13 +1,12 @@
 """`pagefleet simulate`: what a policy would have done with a trace of requests."""
 
-import math
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from pagefleet_api import duration
+from pagefleet_cli.options import number, time, whole
 
 EXCEEDED = 3
 
@@ -40,28 +39,6 @@ class BalancingOption(StrEnum):
     RANDOM = "random"
 
 
-def _time(words: str, least_s: float = 0.0) -> Any:
-    """An option in seconds, given as a number or as a duration."""
-
-    def seconds(text: str) -> float:
-        found = _seconds(text)
-        if found is None or not least_s <= found < math.inf:
-            way_out = f"write seconds such as 90, or a duration such as 90s or 1m30s, from {least_s:g} s on"
-            raise typer.BadParameter(f"{text!r} is no such time; {way_out}")
-        return found
-
-    return typer.Option(parser=seconds, metavar="DURATION", help=words)
-
-
-def _seconds(text: str) -> float | None:
-    for read in (float, duration.parse):
-        try:
-            return read(text)
-        except ValueError:
-            continue
-    return None
-
-
 def _file(option: str, words: str) -> Any:
     return typer.Option(option, metavar="FILE", help=words)
 
@@ -72,18 +49,19 @@ OtherFile = Annotated[str | None, _file("--against", "Another policy, side by si
 CostsFile = Annotated[Path | None, _file("--costs", "Cost of a step, as the engine's --paced-costs.")]
 Format = Annotated[Output, typer.Option("-o", "--output", help="How to print the answer.")]
 Target = Annotated[Path | None, typer.Option("--out", metavar="PATH", help="Write there, not to standard output.")]
-Seed = Annotated[int, typer.Option("--seed", help="Of chance; equal seeds give equal answers.")]
-KvTokens = Annotated[int | None, typer.Option(min=1, help="Tokens that a pod's KV cache holds.")]
-Start = Annotated[float | None, _time("Median time until a pod is ready, for example 90s.")]
-SlowStart = Annotated[float | None, _time("Time until 95 of 100 pods are ready.")]
-Initial = Annotated[int | None, typer.Option(min=1, max=10_000, help="Ready pods at the beginning.")]
+Seed = Annotated[int, whole("Of chance; equal seeds give equal answers.", "a whole number")]
+KvTokens = Annotated[int | None, whole("Tokens that a pod's KV cache holds.", "a whole number of tokens", 1)]
+Start = Annotated[float | None, time("Median time until a pod is ready, for example 90s.")]
+SlowStart = Annotated[float | None, time("Time until 95 of 100 pods are ready.")]
+Initial = Annotated[int | None, whole("Ready pods at the beginning.", "a whole number of pods", 1, 10_000)]
 Balance = Annotated[BalancingOption, typer.Option(help="Which ready pod gets a request.")]
-Gpus = Annotated[int | None, typer.Option(min=1, help="For GPU hours; a pod without GPUs counts as one.")]
-Price = Annotated[float | None, typer.Option(min=0, help="Of a GPU hour, for the cost.")]
-Slo = Annotated[float | None, _time("Time to the first token that 95 of 100 may take, for example 500ms.", 0.001)]
-Tokens = Annotated[int, typer.Option(min=1, help="Of each request of a Prometheus range.")]
-MostMinutes = Annotated[int | None, typer.Option(min=0, help="Exit 3 when it is more.")]
-Most = Annotated[float | None, typer.Option(min=0, help="Exit 3 when it is more.")]
+Gpus = Annotated[int | None, whole("For GPU hours; a pod without GPUs counts as one.", "a whole number of GPUs", 1)]
+Price = Annotated[float | None, number("Of a GPU hour, for the cost.", "an amount of money such as 2.5")]
+Slo = Annotated[float | None, time("Time to the first token that 95 of 100 may take, for example 500ms.", 0.001)]
+Tokens = Annotated[int, whole("Of each request of a Prometheus range.", "a whole number of tokens", 1)]
+MostMinutes = Annotated[int | None, whole("Exit 3 when it is more.", "a whole number of minutes", 0)]
+MostHours = Annotated[float | None, number("Exit 3 when it is more.", "GPU hours such as 2.5")]
+MostWait = Annotated[float | None, time("Exit 3 when it is more.")]
 
 
 def simulate(
@@ -105,8 +83,8 @@ def simulate(
     prompt_tokens: Tokens = 1000,
     output_tokens: Tokens = 250,
     max_slo_violation_minutes: MostMinutes = None,
-    max_gpu_hours: Most = None,
-    max_p95_wait_s: Most = None,
+    max_gpu_hours: MostHours = None,
+    max_p95_wait_s: MostWait = None,
 ) -> None:
     """See HELP."""
     from pagefleet_cli.rehearsal import policies, running

@@ -120,7 +120,7 @@ def _starts(status: Status, options: Options) -> tuple[float, float]:
     if options.start_p95_s is not None:
         p95_s = options.start_p95_s
     if p95_s < p50_s:
-        raise InputWrong(f"--cold-start-p95: {p95_s:g} is below --cold-start, {p50_s:g}; give at least that")
+        raise InputWrong(f"--cold-start-p95: {p95_s:g} s is below --cold-start, {p50_s:g} s; give at least that")
     return p50_s, p95_s
 
 
