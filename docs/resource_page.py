@@ -44,8 +44,8 @@ spec:
 _RULES = """
 ## Rules
 
-The API server refuses an object that breaks one of these, with these words, and with the value where a
-single one is wrong:
+The API server refuses an object that breaks one of these, with these words, the path of the field and the values that
+were given. `pagefleet plan` says the same of a file, before it is applied:
 """
 
 _COLUMNS = """
@@ -156,11 +156,10 @@ def _bounds(schema: Mapping[str, Any]) -> str:
 
 
 def _messages(schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """Words of every rule below, in the order of the fields; those about several name them themselves."""
+    """Words of every rule below, in the order of the fields; most of those about several name them themselves."""
     for rule in schema.get("x-kubernetes-validations", ()):
-        field = rule.get("fieldPath", "")
-        alone = field or schema.get("type") != "object"
-        yield f"{path}{field}: {rule['message']}" if alone else rule["message"]
+        named = "." in rule["message"].split(" ")[0] and schema.get("type") == "object"
+        yield rule["message"] if named else f"{path}{rule.get('fieldPath', '')}: {rule['message']}"
     for name, child in schema.get("properties", {}).items():
         here = f"{path}.{name}".removeprefix(".")
         yield from _messages(child, here)

@@ -1,14 +1,14 @@
 """`spec.model.adapters`: LoRA adapters that are served beside their model, each by a name of its own."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field
 
 from pagefleet_api import model_uri, wording
-from pagefleet_api.hub import Revision, revision_of
+from pagefleet_api.hub import Revision, revision_of, revision_refusals, revision_rule
 from pagefleet_api.runtimes import Runtime
-from pagefleet_api.schema import Model, Rule, Shaped, rules, text_rule
+from pagefleet_api.schema import Model, Shaped, joint, rules, text_rule
 
 MOST = 32
 """Adapters of one service: each takes memory of every pod, and engines keep all of them beside the model."""
@@ -25,14 +25,10 @@ _FOLDER = model_uri.folder_match(",=@")
 
 Source: `parse_lora_adapters` in text_generation_server/utils/adapter.py (3.3), where a revision begins with @."""
 _URI_RULE = text_rule(model_uri.cel_folder(_FOLDER), _URI, _NO_ADAPTER)
-_REVISION = "is for hf:// alone; leave it out, and put the version into the path of other URIs"
-_REVISION_RULE = Rule(
-    "!has(self.revision) || self.uri.startsWith('hf://')",
-    f"model.adapters: revision {_REVISION}",
-    f'"model.adapters[%s].revision {_REVISION}".format([self.name])',
-)
-_TWICE = "give each adapter a name of its own"
-_SERVED = "is the model's own name for clients (model.servedName); give the adapter another one"
+_PLACE = "model.adapters[{}]"
+_TWICE = "model.adapters has two of the name {}; give each adapter a name of its own"
+_SERVED = "model.adapters: {} is the model's own name for clients (model.servedName); give the adapter another one"
+_NOT_SERVED = "model.adapters is not available with engine.runtime {}: {}"
 
 NOT_WITH: Mapping[Runtime, str] = {
     Runtime.TENSORRT_LLM: "its server takes an adapter by the path that a request gives (lora_request), not by a name; "
@@ -40,19 +36,23 @@ NOT_WITH: Mapping[Runtime, str] = {
 }
 """Engines that serve no adapter by a name: why, and the way out."""
 RUNTIME_RULES = tuple(
-    Rule(
+    joint(
         "!has(self.model.adapters) || size(self.model.adapters) == 0 || (has(self.engine) && has(self.engine.runtime) "
         f"? self.engine.runtime : 'pagefleet') != '{runtime}'",
-        f"model.adapters is not available with engine.runtime {runtime}: {why}",
+        _NOT_SERVED.format(runtime, why),
+        field="model.adapters",
     )
     for runtime, why in NOT_WITH.items()
 )
 """On the whole spec."""
 
-SERVED_RULE = Rule(
-    "!has(self.spec.model.adapters) || !self.spec.model.adapters.exists(each, each.name == "
-    "(has(self.spec.model.servedName) ? self.spec.model.servedName : self.metadata.name))",
-    f"model.adapters: the name of one {_SERVED}",
+_SERVED_NAME = "(has(self.spec.model.servedName) ? self.spec.model.servedName : self.metadata.name)"
+SERVED_RULE = joint(
+    f"!has(self.spec.model.adapters) || !self.spec.model.adapters.exists(each, each.name == {_SERVED_NAME})",
+    _SERVED,
+    _SERVED_NAME,
+    field="spec.model.adapters",
+    plain=_SERVED.format("the name of one"),
 )
 """On the whole object: the name that is served by default is the object's."""
 
@@ -75,7 +75,7 @@ AdapterName = Annotated[
 class Adapter(Model):
     """A LoRA adapter of the model."""
 
-    model_config = ConfigDict(json_schema_extra=rules(_REVISION_RULE))
+    model_config = ConfigDict(json_schema_extra=rules(revision_rule(_PLACE)))
     name: AdapterName = Field(
         description="What clients give as the model's name to have it; another one than model.servedName.",
     )
@@ -102,22 +102,22 @@ class Adapter(Model):
         return model_uri.parse(self.uri).scheme in model_uri.DOWNLOADED
 
 
-def refusal(adapters: Sequence[Adapter]) -> str | None:
-    """What is wrong with these together; None when nothing is."""
+def refusals(adapters: Sequence[Adapter]) -> Iterator[str]:
+    """What is wrong with these together."""
     for adapter in adapters:
-        if adapter.revision is not None and not adapter.uri.startswith("hf://"):
-            return f"model.adapters[{adapter.name}].revision {_REVISION}"
+        yield from revision_refusals(_PLACE.format(adapter.name), adapter.uri, adapter.revision)
     name = wording.twice([adapter.name for adapter in adapters])
-    return None if name is None else f"model.adapters has two of the name {name}; {_TWICE}"
+    if name is not None:
+        yield _TWICE.format(name)
 
 
-def runtime_refusal(adapters: Sequence[Adapter], runtime: Runtime) -> str | None:
-    """Why that engine cannot serve them; None when it can."""
-    why = NOT_WITH.get(runtime) if adapters else None
-    return None if why is None else f"model.adapters is not available with engine.runtime {runtime}: {why}"
+def runtime_refusals(adapters: Sequence[Adapter], runtime: Runtime) -> Iterator[str]:
+    """Why that engine cannot serve them."""
+    if adapters and runtime in NOT_WITH:
+        yield _NOT_SERVED.format(runtime, NOT_WITH[runtime])
 
 
-def served_refusal(adapters: Sequence[Adapter], served_name: str) -> str | None:
-    """Whether one of them has the model's own name, in words; None when none has."""
-    taken = any(adapter.name == served_name for adapter in adapters)
-    return f"spec.model.adapters: {served_name} {_SERVED}" if taken else None
+def served_refusals(adapters: Sequence[Adapter], served_name: str) -> Iterator[str]:
+    """Whether one of them has the model's own name, in words."""
+    if any(adapter.name == served_name for adapter in adapters):
+        yield f"spec.{_SERVED.format(served_name)}"

@@ -1,22 +1,10 @@
-"""The CustomResourceDefinition, made from the types.
-
-Pydantic's JSON schema is not the structural schema that Kubernetes asks for: references are inlined,
-`anyOf: [X, null]` becomes X (an absent field stays absent), titles and client-side defaults go, and
-`additionalProperties: false` is never beside `properties`.
-Source: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema
-"""
-
-import copy
-from typing import Any
-
-from pydantic import BaseModel
+"""The CustomResourceDefinition, made from the types."""
 
 from pagefleet_api import adapters, labels
 from pagefleet_api.schema import rules
 from pagefleet_api.service import Spec
 from pagefleet_api.status import Status
-
-Schema = dict[str, Any]
+from pagefleet_api.structural import Schema, structural
 
 PRINTER_COLUMNS = (
     ("Model", "string", ".spec.model.uri", 0),
@@ -29,41 +17,6 @@ PRINTER_COLUMNS = (
     ("URL", "string", ".status.url", 1),
     ("Age", "date", ".metadata.creationTimestamp", 0),
 )
-
-_DROPPED = ("title", "const", "default", "x-server-default", "$defs", "additionalProperties")
-
-
-def structural(model: type[BaseModel]) -> Schema:
-    """The structural schema of a type."""
-    schema = model.model_json_schema(by_alias=True)
-    return _clean(schema, schema.get("$defs", {}))
-
-
-def _clean(node: Schema, definitions: dict[str, Schema]) -> Schema:
-    node = _resolved(node, definitions)
-    result = {key: copy.deepcopy(value) for key, value in node.items() if key not in _DROPPED}
-    if node.get("x-server-default"):
-        result["default"] = node["default"]
-    if "properties" in node:
-        result["properties"] = {name: _clean(child, definitions) for name, child in node["properties"].items()}
-    elif isinstance(node.get("additionalProperties"), dict):
-        result["additionalProperties"] = _clean(node["additionalProperties"], definitions)
-    if "items" in node:
-        result["items"] = _clean(node["items"], definitions)
-    return result
-
-
-def _resolved(node: Schema, definitions: dict[str, Schema]) -> Schema:
-    """`node` with its reference followed and its optional null taken off; what stands beside them wins."""
-    while True:
-        beside = {key: value for key, value in node.items() if key not in ("$ref", "anyOf", "allOf")}
-        if "$ref" in node:
-            node = {**definitions[node["$ref"].removeprefix("#/$defs/")], **beside}
-        elif "anyOf" in node and not node.get("x-kubernetes-int-or-string"):
-            (only,) = [option for option in node["anyOf"] if option.get("type") != "null"]
-            node = {**only, **beside}
-        else:
-            return node
 
 
 def custom_resource_definition() -> Schema:

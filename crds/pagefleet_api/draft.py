@@ -1,11 +1,12 @@
 """`spec.model.draft`: a smaller model that guesses for the model, where `engine.speculative.method` is draft."""
 
+from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field
 
 from pagefleet_api import model_uri
-from pagefleet_api.hub import Revision, revision_of
+from pagefleet_api.hub import Revision, revision_of, revision_refusals, revision_rule
 from pagefleet_api.schema import Model, rules, text_rule
 
 _URI = (
@@ -16,7 +17,7 @@ _URI = (
 _NO_DRAFT = f"is no draft's URI: {_URI}"
 _FOLDER = model_uri.folder_match(',="')
 _URI_RULE = text_rule(model_uri.cel_folder(_FOLDER), _URI, _NO_DRAFT)
-_REVISION = "model.draft.revision is for hf:// alone; leave it out, and put the version into the path of other URIs"
+_PLACE = "model.draft"
 
 
 def _is_uri(text: str) -> str:
@@ -28,9 +29,7 @@ def _is_uri(text: str) -> str:
 class Draft(Model):
     """A smaller model with the model's own tokens."""
 
-    model_config = ConfigDict(
-        json_schema_extra=rules(("!has(self.revision) || self.uri.startsWith('hf://')", _REVISION))
-    )
+    model_config = ConfigDict(json_schema_extra=rules(revision_rule(_PLACE)))
     uri: Annotated[str, AfterValidator(_is_uri)] = Field(
         min_length=1,
         max_length=2048,
@@ -47,7 +46,7 @@ class Draft(Model):
         return model_uri.parse(self.uri).scheme in model_uri.DOWNLOADED
 
 
-def refusal(draft: Draft | None) -> str | None:
-    """What is wrong with it; None when nothing is."""
-    wrong = draft is not None and draft.revision is not None and not draft.uri.startswith("hf://")
-    return _REVISION if wrong else None
+def refusals(draft: Draft | None) -> Iterator[str]:
+    """What is wrong with it."""
+    if draft is not None:
+        yield from revision_refusals(_PLACE, draft.uri, draft.revision)

@@ -1,16 +1,18 @@
 """`spec.engine`: the inference server in each pod, as types."""
 
-from typing import Annotated, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
 
 from pagefleet_api import runtime_rules, scheduling, speculative
+from pagefleet_api.agreement import Agreeing
 from pagefleet_api.custom_engine import Argument, CustomEngine
-from pagefleet_api.disk_cache import NEEDS_HOST, DiskSize
+from pagefleet_api.disk_cache import HOST_RULE, NEEDS_HOST, DiskSize
 from pagefleet_api.gpus import Device, Parallelism
 from pagefleet_api.runtimes import Runtime
 from pagefleet_api.scheduling import Scheduling
-from pagefleet_api.schema import Model, Name, ObjectName, SecretName, Shaped, Text, Within, rules
+from pagefleet_api.schema import Model, Name, ObjectName, SecretName, Shaped, Text, Within, joint, rules
 from pagefleet_api.speculative import Speculative
 
 _SHORT: dict[str, JsonValue] = {"maxLength": 16}
@@ -28,10 +30,10 @@ Method = Annotated[
 ]
 
 
-class KvCache(Model):
+class KvCache(Agreeing):
     """The paged KV cache of each pod."""
 
-    model_config = ConfigDict(json_schema_extra=rules(NEEDS_HOST))
+    model_config = ConfigDict(json_schema_extra=rules(HOST_RULE))
     size: CacheSize | None = Field(
         None, description="Memory for keys and values, for example 512Mi. Required when engine.device is cpu."
     )
@@ -59,11 +61,9 @@ class KvCache(Model):
         "the pod. Pods request so much ephemeral-storage where resources does not say how much. Default: none.",
     )
 
-    @model_validator(mode="after")
-    def _disk_is_behind_memory(self) -> Self:
+    def _refusals(self) -> Iterator[str]:
         if self.disk_offload is not None and self.host_offload is None:
-            raise ValueError(NEEDS_HOST.message)
-        return self
+            yield NEEDS_HOST.format(self.disk_offload)
 
 
 class KeyRef(Model):
@@ -80,22 +80,27 @@ class ChatTemplate(Model):
 
 
 _NO_SIZE = "engine.kvCache.size is required when engine.device is cpu, for example 512Mi"
-_NO_HOST = "engine.kvCache.hostOffload is for a cache on a GPU; on engine.device cpu use engine.kvCache.size"
+_NO_HOST = (
+    "engine.kvCache.hostOffload {} is for a cache on a GPU, not for engine.device cpu; use engine.kvCache.size there"
+)
 
 
-class Engine(Model):
+class Engine(Agreeing):
     """The inference server in each pod."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
-            (
+            joint(
                 "!has(self.device) || self.device != 'cpu' || (has(self.kvCache) && has(self.kvCache.size)) "
                 "|| (has(self.runtime) && self.runtime == 'custom')",
                 _NO_SIZE,
+                field="kvCache.size",
             ),
-            (
+            joint(
                 "!has(self.kvCache) || !has(self.kvCache.hostOffload) || !has(self.device) || self.device != 'cpu'",
                 _NO_HOST,
+                "self.kvCache.hostOffload",
+                field="kvCache.hostOffload",
             ),
             *runtime_rules.cel(),
             *speculative.RULES,
@@ -153,17 +158,13 @@ class Engine(Model):
     )
     custom: CustomEngine | None = Field(None, description="Required for runtime custom.")
 
-    @model_validator(mode="after")
-    def _fits_the_runtime(self) -> Self:
+    def _refusals(self) -> Iterator[str]:
         given = self.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
-        problems = list(runtime_rules.refusals(given))
+        yield from runtime_rules.refusals(given)
         stages, block_size = self.parallelism.pipeline, self.kv_cache.block_size
-        problems += speculative.refusals(self.speculative, self.runtime, pipeline=stages, block_size=block_size)
-        problems += scheduling.refusals(self.scheduling.policy, self.runtime)
+        yield from speculative.refusals(self.speculative, self.runtime, pipeline=stages, block_size=block_size)
+        yield from scheduling.refusals(self.scheduling.policy, self.runtime)
         if self.device is Device.CPU and self.kv_cache.host_offload is not None:
-            problems.append(_NO_HOST)
+            yield _NO_HOST.format(self.kv_cache.host_offload)
         if self.device is Device.CPU and self.kv_cache.size is None and self.runtime is not Runtime.CUSTOM:
-            problems.append(_NO_SIZE)
-        if problems:
-            raise ValueError("; ".join(problems))
-        return self
+            yield _NO_SIZE

@@ -38,15 +38,14 @@ def faults(spec: Any) -> Iterator[str]:
         yield f"{place(path, 'spec')} is nested more than {_LEVELS} levels deep, which no field is; leave it out"
 
 
-def kept_fault(spec: Mapping[str, Any]) -> str | None:
+def kept_faults(spec: Mapping[str, Any]) -> Iterator[str]:
     """Whether what pods are made from is more than a workload can keep, in words; of a spec without other faults."""
     kept = {name: spec[name] for name in KEPT if name in spec}
     # a file on a disk may have names of fields that JSON has not, such as dates: those are no fields, and not kept
     text = json.dumps(kept, separators=(",", ":"), ensure_ascii=False, default=str, skipkeys=True)
     size_bytes = len(text.encode(errors="replace"))
-    if size_bytes <= _KEPT_BYTES:
-        return None
-    return (
-        f"spec: {', '.join(KEPT)} have {size_bytes} bytes as JSON together, and {_KEPT_BYTES} are the most; shorten "
-        "URIs and extraArgs, or move data of podTemplate to a ConfigMap"
-    )
+    if size_bytes > _KEPT_BYTES:
+        yield (
+            f"spec: {', '.join(KEPT)} have {size_bytes} bytes as JSON together, and {_KEPT_BYTES} are the most; "
+            "shorten URIs and extraArgs, or move data of podTemplate to a ConfigMap"
+        )

@@ -1,13 +1,13 @@
 """How many GPUs a pod gets, and of which kind."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field
 
 from pagefleet_api import model_uri
-from pagefleet_api.schema import LABEL_VALUE, SUBDOMAIN, Model, Rule, Shaped
+from pagefleet_api.schema import LABEL_VALUE, SUBDOMAIN, Model, Shaped, joint
 
 MOST = 64
 """GPUs of one pod: more than any machine has."""
@@ -80,32 +80,43 @@ def count(device: Device, parallelism: Parallelism, given: int | None) -> int:
     return parallelism.tensor if device is Device.CUDA or parallelism.gpus > 1 else 0
 
 
-def refusal(device: Device, parallelism: Parallelism, gpu: Gpu, others: Collection[str]) -> str | None:
-    """What is wrong with these fields together, as the API server would say it; None when nothing is.
+def refusals(device: Device, parallelism: Parallelism, gpu: Gpu, others: Collection[str]) -> Iterator[str]:
+    """What is wrong with these fields together, as the API server would say it.
 
     others: the names in resources.requests and resources.limits.
     """
     if device in WITHOUT_GPU and (parallelism.gpus > 1 or gpu.count):
-        return f"engine.device: {device} {_NO_GPU}"
+        yield _NO_GPU.format(device)
     nothing = gpu.count == 0 and device is not Device.CUDA and parallelism.tensor == 1
-    if gpu.count is not None and gpu.count != parallelism.gpus and not nothing:
-        return f"resources.gpu.count {gpu.count} {_SAME_COUNT}, which is {parallelism.gpus}"
-    if count(device, parallelism, gpu.count) and gpu.resource_name in others:
-        return f"{gpu.resource_name} {_NAMED_ONCE}"
-    return None
+    if gpu.count is not None and gpu.count != parallelism.gpus and device not in WITHOUT_GPU and not nothing:
+        yield _SAME_COUNT.format(gpu.count, parallelism.tensor, parallelism.pipeline)
+    if (device is Device.CUDA or parallelism.gpus > 1 or gpu.count) and gpu.resource_name in others:
+        yield _NAMED_ONCE.format(gpu.resource_name)
 
 
-_NO_GPU = "takes no GPU: leave resources.gpu and engine.parallelism out, or set engine.device: cuda"
-_SAME_COUNT = "must be engine.parallelism.tensor times pipeline"
-_NAMED_ONCE = "must not be in resources.limits or resources.requests: resources.gpu says how many GPUs a pod gets"
+def group_refusals(parallelism: Parallelism, *, tried: bool, downloaded: bool) -> Iterator[str]:
+    """What goes not together with groups of pods; `downloaded`: each pod would fetch the model itself."""
+    if parallelism.pipeline > 1 and tried:
+        yield _NO_TRIAL.format(parallelism.pipeline)
+    if parallelism.pipeline > 1 and downloaded:
+        yield _NO_DOWNLOAD.format(parallelism.pipeline)
 
-NO_TRIAL = (
-    "rollout.analysis is not available with engine.parallelism.pipeline above 1: a LeaderWorkerSet cannot be halted "
-    "with groups of two templates; leave rollout.analysis out"
+
+_NO_GPU = "engine.device {} takes no GPU: leave resources.gpu and engine.parallelism out, or set engine.device: cuda"
+_SAME_COUNT = (
+    "resources.gpu.count {} must be engine.parallelism.tensor {} times pipeline {}; change one of them, or leave "
+    "resources.gpu.count out"
 )
-
-NO_DOWNLOAD = (
-    "model.cache.mode None is not available with engine.parallelism.pipeline above 1: a group is made anew when one of "
+_NAMED_ONCE = (
+    "resources.gpu.resourceName {} must not be in resources.limits or resources.requests: resources.gpu says how many "
+    "GPUs a pod gets; leave it out there"
+)
+_NO_TRIAL = (
+    "rollout.analysis is not available with engine.parallelism.pipeline {}: a LeaderWorkerSet cannot be halted with "
+    "groups of two templates; leave rollout.analysis out"
+)
+_NO_DOWNLOAD = (
+    "model.cache.mode None is not available with engine.parallelism.pipeline {}: a group is made anew when one of "
     "its pods was restarted, and each would download the whole model again; give model.cache.mode PVC or Node, or a "
     "model.uri that is not downloaded"
 )
@@ -127,27 +138,41 @@ def _absent(part: str) -> str:
 
 
 RULES = (
-    Rule(
+    joint(
         f"!({_DEVICE} in ['cpu', 'paced']) || ({_GPUS} == 1 && !({_HAS_COUNT} && self.resources.gpu.count > 0))",
-        f"engine.device: cpu or paced {_NO_GPU}",
-        f"'engine.device: ' + {_DEVICE} + ' {_NO_GPU}'",
+        _NO_GPU,
+        _DEVICE,
+        plain=_NO_GPU.format("cpu or paced"),
+        field="engine.device",
     ),
-    Rule(
+    joint(
         f"!{_HAS_COUNT} || {_DEVICE} in ['cpu', 'paced'] || self.resources.gpu.count == {_GPUS} "
         f"|| (self.resources.gpu.count == 0 && {_DEVICE} != 'cuda' && {_TENSOR} == 1)",
-        f"resources.gpu.count {_SAME_COUNT}, each 1 where it is absent",
+        _SAME_COUNT,
+        *("self.resources.gpu.count", _TENSOR, _PIPELINE),
+        field="resources.gpu.count",
     ),
-    Rule(
+    joint(
         f"!has(self.resources) || !({_DEVICE} == 'cuda' || {_GPUS} > 1 "
         f"|| ({_HAS_COUNT} && self.resources.gpu.count > 0)) || ({_absent('limits')} && {_absent('requests')})",
-        f"resources.gpu.resourceName {_NAMED_ONCE}",
-        f"{_NAME} + ' {_NAMED_ONCE}'",
+        _NAMED_ONCE,
+        _NAME,
+        field="resources.gpu.resourceName",
     ),
-    Rule(f"{_PIPELINE} == 1 || !has(self.rollout) || !has(self.rollout.analysis)", NO_TRIAL),
-    Rule(
+    joint(
+        f"{_PIPELINE} == 1 || !has(self.rollout) || !has(self.rollout.analysis)",
+        _NO_TRIAL,
+        _PIPELINE,
+        plain=_NO_TRIAL.format("above 1"),
+        field="rollout.analysis",
+    ),
+    joint(
         f"{_PIPELINE} == 1 || (has(self.model.cache) && has(self.model.cache.mode) && self.model.cache.mode != 'None') "
         f"|| !{model_uri.cel_downloads('self.model')}",
-        NO_DOWNLOAD,
+        _NO_DOWNLOAD,
+        _PIPELINE,
+        plain=_NO_DOWNLOAD.format("above 1"),
+        field="model.cache.mode",
     ),
 )
 """For the API server, on the whole spec."""

@@ -2,49 +2,68 @@
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field
 
 from pagefleet_api import adapters, draft, model_uri
 from pagefleet_api.adapters import Adapter
+from pagefleet_api.agreement import Agreeing
 from pagefleet_api.draft import Draft
-from pagefleet_api.hub import Revision, revision_of
-from pagefleet_api.schema import Agreeing, Model, ObjectName, SecretName, Text, Within, rules, text_rule
+from pagefleet_api.hub import Revision, revision_of, revision_refusals, revision_rule
+from pagefleet_api.schema import ObjectName, SecretName, Text, Within, joint, rules, text_rule
 
 CacheLimit = Annotated[Text, Within(least="1Mi", example="500Gi")]
 
 _DOWNLOADED = model_uri.cel_downloads("self")
-_CHECKED = tuple[str, str]
-
 _URI = text_rule(
     f"self.matches('{model_uri.CEL_PATTERN}') && !self.matches('{model_uri.ABOVE}')",
     model_uri.MESSAGE,
     model_uri.NO_MODEL,
 )
-_REVISION: _CHECKED = (
-    "!has(self.revision) || self.uri.startsWith('hf://')",
-    "model.revision is for hf:// alone; leave it out, and put the version into the path of other URIs",
+_PLACE = "model"
+_SECRET = (
+    "model.secretRef {} is for models that are downloaded (hf, s3, gs, az, http, https), not for model.uri {}; leave "
+    "it out: credentials of an oci:// registry belong into imagePullSecrets"
 )
-_SECRET: _CHECKED = (
-    f"!has(self.secretRef) || {_DOWNLOADED}",
-    "model.secretRef is for models that are downloaded (hf, s3, gs, az, http, https); leave it out: credentials of an "
-    "oci:// registry belong into imagePullSecrets",
+_SECRET_RULE = joint(
+    f"!has(self.secretRef) || {_DOWNLOADED}", _SECRET, "self.secretRef.name", "self.uri", field="secretRef"
 )
-_CACHE: _CHECKED = (
+_CACHE = (
+    "model.cache.mode {} is for models that are downloaded (hf, s3, gs, az, http, https), not for model.uri {}; leave "
+    "model.cache out: other schemes have the model at hand"
+)
+_CACHE_RULE = joint(
     f"!has(self.cache) || !has(self.cache.mode) || self.cache.mode == 'None' || {_DOWNLOADED}",
-    "model.cache.mode: Node and PVC are for models that are downloaded (hf, s3, gs, az, http, https); leave "
-    "model.cache out: other schemes have the model at hand",
+    _CACHE,
+    *("self.cache.mode", "self.uri"),
+    field="cache.mode",
 )
-_PREFETCH: _CHECKED = (
-    "!has(self.prefetch) || self.prefetch || (has(self.mode) && self.mode == 'PVC' && !has(self.limit))",
-    "model.cache.prefetch: false is for model.cache.mode: PVC without model.cache.limit, which the download's Job "
-    "keeps; leave prefetch or limit out",
+_MODE = "(has(self.mode) ? self.mode : 'None')"
+_NO_CLAIM = (
+    "model.cache.pvc is required with model.cache.mode PVC; give the name of a PersistentVolumeClaim, or leave "
+    "model.cache.mode out"
 )
-_CLAIM: _CHECKED = (
-    "(has(self.mode) && self.mode == 'PVC') == has(self.pvc) && (!has(self.limit) || has(self.pvc))",
-    "model.cache.mode: PVC takes model.cache.pvc, the name of a PersistentVolumeClaim, and maybe model.cache.limit; "
-    "modes None and Node take neither",
+_FOR_CLAIMS = "model.cache.{} {{}} is for model.cache.mode PVC, not for mode {{}}; set mode: PVC, or leave {} out"
+_NO_JOB = "model.cache.prefetch false is for model.cache.mode PVC, not for mode {}; leave prefetch out"
+_JOBS_LIMIT = (
+    "model.cache.prefetch false is not available with model.cache.limit {}, which the download's Job keeps; leave "
+    "prefetch or limit out"
+)
+_CACHE_RULES = (
+    joint(f"{_MODE} != 'PVC' || has(self.pvc)", _NO_CLAIM, field="pvc"),
+    *(
+        joint(
+            f"{_MODE} == 'PVC' || !has(self.{name})",
+            _FOR_CLAIMS.format(name, name),
+            *(f"self.{name}", _MODE),
+            field=name,
+            plain=f"model.cache.{name} is for model.cache.mode PVC alone; set mode: PVC, or leave {name} out",
+        )
+        for name in ("pvc", "limit")
+    ),
+    joint(f"!has(self.prefetch) || self.prefetch || {_MODE} == 'PVC'", _NO_JOB, _MODE, field="prefetch"),
+    joint("!has(self.prefetch) || self.prefetch || !has(self.limit)", _JOBS_LIMIT, "self.limit", field="prefetch"),
 )
 
 
@@ -61,10 +80,10 @@ class CacheMode(StrEnum):
     PVC = "PVC"
 
 
-class ModelCache(Model):
+class ModelCache(Agreeing):
     """A place for downloaded models that outlives pods."""
 
-    model_config = ConfigDict(json_schema_extra=rules(_CLAIM, _PREFETCH))
+    model_config = ConfigDict(json_schema_extra=rules(*_CACHE_RULES))
     mode: CacheMode = Field(
         CacheMode.NONE,
         description="None: each pod downloads the model into its own storage. Node: each node that its pods may go to "
@@ -90,20 +109,23 @@ class ModelCache(Model):
         "model onto the claim while it holds its GPU, and others wait for it. Default: true.",
     )
 
-    @model_validator(mode="after")
-    def _agrees(self) -> Self:
-        wanted = self.mode is CacheMode.PVC
-        if not self.prefetch and (not wanted or self.limit is not None):
-            raise ValueError(_PREFETCH[1])
-        if wanted != (self.pvc is not None) or (self.limit is not None and not wanted):
-            raise ValueError(_CLAIM[1])
-        return self
+    def _refusals(self) -> Iterator[str]:
+        on_claim = self.mode is CacheMode.PVC
+        if on_claim and self.pvc is None:
+            yield _NO_CLAIM
+        for name, value in (("pvc", self.pvc), ("limit", self.limit)):
+            if not on_claim and value is not None:
+                yield _FOR_CLAIMS.format(name, name).format(value, self.mode)
+        if not self.prefetch and not on_claim:
+            yield _NO_JOB.format(self.mode)
+        if not self.prefetch and self.limit is not None:
+            yield _JOBS_LIMIT.format(self.limit)
 
 
 class ModelSource(Agreeing):
     """Where the weights come from."""
 
-    model_config = ConfigDict(json_schema_extra=rules(_REVISION, _SECRET, _CACHE))
+    model_config = ConfigDict(json_schema_extra=rules(revision_rule(_PLACE), _SECRET_RULE, _CACHE_RULE))
     uri: Annotated[str, AfterValidator(_is_uri)] = Field(
         min_length=1,
         max_length=2048,
@@ -135,15 +157,13 @@ class ModelSource(Agreeing):
     )
 
     def _refusals(self) -> Iterator[str]:
-        if self.revision is not None and self.location.scheme != "hf":
-            yield _REVISION[1]
+        yield from revision_refusals(_PLACE, self.uri, self.revision)
         if self.secret_ref is not None and not self.downloads:
-            yield _SECRET[1]
+            yield _SECRET.format(self.secret_ref.name, self.uri)
         if self.cache.mode is not CacheMode.NONE and not self.downloads:
-            yield _CACHE[1]
-        for fault in (adapters.refusal(self.adapters), draft.refusal(self.draft)):
-            if fault is not None:
-                yield fault
+            yield _CACHE.format(self.cache.mode, self.uri)
+        yield from adapters.refusals(self.adapters)
+        yield from draft.refusals(self.draft)
 
     @property
     def sources(self) -> tuple["ModelSource", ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pagefleet_api import quantity
-from pagefleet_api.schema import Rule
+from pagefleet_api.schema import Rule, joint, told
 
 MOST_NAMES = 32
 """In requests or limits: a pod has a handful, and the API server must know how long its rules take."""
@@ -23,65 +23,54 @@ def above_limits(requests: Any, limits: Any, path: str) -> Iterator[str]:
         except ValueError:
             continue
         if above:
-            yield f"{path}requests.{name} {wanted} is above {path}limits.{name} {limits[name]}; {_WAY_OUT}"
+            yield path + _ABOVE.format(name, wanted, f"{path}limits.{name}", limits[name])
 
 
-def host_cache_refusal(host: str | None, limits: Mapping[str, str]) -> str | None:
-    """Why so much memory for KV blocks of the host cannot be in a pod with these limits; None where it can."""
+def host_cache_refusals(host: str | None, limits: Mapping[str, str]) -> Iterator[str]:
+    """Why so much memory for KV blocks of the host cannot be in a pod with these limits."""
     limit = limits.get("memory")
-    if host is None or limit is None or quantity.parse(host) < quantity.parse(limit):
-        return None
-    return f"engine.kvCache.hostOffload {host} must be below resources.limits.memory {limit}{_PART}"
+    if host is not None and limit is not None and quantity.parse(host) >= quantity.parse(limit):
+        yield _PART.format(host, limit)
 
 
-def host_shares_refusal(host: str | None, ranks: int) -> str | None:
-    """Why `ranks` processes, each of which takes whole gigabytes, cannot share so much memory; None where they can."""
-    if host is None or quantity.to_bytes(host) >= ranks * 10**9:
-        return None
-    return (
-        f"engine.kvCache.hostOffload {host}: sglang takes whole gigabytes for each of the {ranks} GPUs of "
-        f"parallelism.tensor; give at least {ranks}G"
-    )
+def host_shares_refusals(host: str | None, ranks: int) -> Iterator[str]:
+    """Why `ranks` processes, each of which takes whole gigabytes, cannot share so much memory."""
+    if host is not None and quantity.to_bytes(host) < ranks * 10**9:
+        yield (
+            f"engine.kvCache.hostOffload {host}: sglang takes whole gigabytes for each of the {ranks} GPUs of "
+            f"parallelism.tensor; give at least {ranks}G"
+        )
 
 
-_PART = ", which it is a part of; raise the limit or lower hostOffload"
+_PART = (
+    "engine.kvCache.hostOffload {} must be below resources.limits.memory {}, which it is a part of; raise the limit or "
+    "lower hostOffload"
+)
 _HOST, _MEMORY = "string(self.engine.kvCache.hostOffload)", "string(self.resources.limits['memory'])"
-HOST_CACHE_RULE = Rule(
+HOST_CACHE_RULE = joint(
     "!has(self.engine) || !has(self.engine.kvCache) || !has(self.engine.kvCache.hostOffload) || !has(self.resources) "
     "|| !has(self.resources.limits) || !('memory' in self.resources.limits) "
     f"|| !isQuantity({_HOST}) || !isQuantity({_MEMORY}) || quantity({_HOST}).isLessThan(quantity({_MEMORY}))",
-    f"engine.kvCache.hostOffload must be below resources.limits.memory{_PART}",
-    f"'engine.kvCache.hostOffload ' + {_HOST} + ' must be below resources.limits.memory ' + {_MEMORY} + '{_PART}'",
+    _PART,
+    *(_HOST, _MEMORY),
+    field="engine.kvCache.hostOffload",
 )
 """For the API server, on the whole spec."""
 
-_WAY_OUT = "lower the request or raise the limit"
+_ABOVE = "requests.{} {} is above {} {}; lower the request or raise the limit"
 _BOTH = "has(self.requests) && has(self.limits)"
-_TOLD = ("cpu", "memory")
-"""With their amounts in the refusal. Names that users choose may be of any length, so that it would take too long."""
-
-
-def _above(name: str) -> str:
-    """CEL: the request of that name, an expression, is above its limit."""
-    request, limit = f"string(self.requests[{name}])", f"string(self.limits[{name}])"
-    both = f"{name} in self.requests && {name} in self.limits && isQuantity({request}) && isQuantity({limit})"
-    return f"{both} && quantity({request}).isGreaterThan(quantity({limit}))"
-
-
-def _rule(name: str) -> Rule:
-    told = f"'resources.requests.{name} ' + string(self.requests['{name}']) + ' is above resources.limits.{name} '"
-    return Rule(
-        f"!({_BOTH} && {_above(repr(name))})",
-        f"resources.requests.{name} is above resources.limits.{name}; {_WAY_OUT}",
-        f"{told} + string(self.limits['{name}']) + '; {_WAY_OUT}'",
-    )
-
-
-RULES = (
-    *map(_rule, _TOLD),
-    Rule(
-        f"!({_BOTH} && self.requests.exists(name, !(name in {list(_TOLD)}) && {_above('name')}))",
-        f"resources.requests is above resources.limits of the same name; {_WAY_OUT}",
+_IS_ABOVE = (
+    "name in self.limits && isQuantity(string(self.requests[name])) && isQuantity(string(self.limits[name])) "
+    "&& quantity(string(self.requests[name])).isGreaterThan(quantity(string(self.limits[name])))"
+)
+_FIRST = f"self.requests.filter(name, {_IS_ABOVE})[0]"
+RULE = Rule(
+    f"!({_BOTH}) || !self.requests.exists(name, {_IS_ABOVE})",
+    "resources.requests is above resources.limits of the same name; lower the request or raise the limit",
+    told(
+        f"resources.{_ABOVE}",
+        *(_FIRST, f"self.requests[{_FIRST}]", f"'resources.limits.' + {_FIRST}", f"self.limits[{_FIRST}]"),
     ),
+    field="requests",
 )
 """For the API server, on the resources."""

@@ -1,10 +1,12 @@
 """`spec.rollout` as types."""
 
+from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from pagefleet_api.schema import AUTO, Model, Share, Text, Within, rules
+from pagefleet_api.agreement import Agreeing
+from pagefleet_api.schema import AUTO, Model, Share, Text, Within, joint, rules
 
 TtftRegression = Annotated[Text, Within(least="0", most="10")]
 ItlRegression = Annotated[Text, Within(least="0", most="10")]
@@ -41,15 +43,24 @@ class Analysis(Model):
     )
 
 
-class Rollout(Model):
+_NOTHING = ("0", "0%")
+_NO_WAY = (
+    "rollout.maxSurge {} and rollout.maxUnavailable {} must not both be 0: no pod could ever be replaced; give one of "
+    "them 1 or more, or leave it out"
+)
+
+
+class Rollout(Agreeing):
     """How a change of the pods is rolled out."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
-            (
-                "!(has(self.maxSurge) && has(self.maxUnavailable) && string(self.maxSurge) in ['0', '0%'] "
-                "&& string(self.maxUnavailable) in ['0', '0%'])",
-                "rollout.maxSurge and rollout.maxUnavailable must not both be 0: no pod could ever be replaced",
+            joint(
+                f"!(has(self.maxSurge) && has(self.maxUnavailable) && string(self.maxSurge) in {[*_NOTHING]} "
+                f"&& string(self.maxUnavailable) in {[*_NOTHING]})",
+                _NO_WAY,
+                *("self.maxSurge", "self.maxUnavailable"),
+                field="maxUnavailable",
             )
         )
     )
@@ -66,3 +77,7 @@ class Rollout(Model):
     analysis: Analysis | None = Field(
         None, description="Try a change out on a few pods first, and take it back when they answer worse."
     )
+
+    def _refusals(self) -> Iterator[str]:
+        if self.max_surge in _NOTHING and self.max_unavailable in _NOTHING:
+            yield _NO_WAY.format(self.max_surge, self.max_unavailable)

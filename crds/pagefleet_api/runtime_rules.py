@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pagefleet_api.knobs import INSTEAD, Knob
-from pagefleet_api.runtimes import OWNED_FLAGS, TRAITS, UNTOLD, Runtime, Traits
+from pagefleet_api.runtimes import OWNED_FLAGS, TRAITS, UNTOLD, Runtime
 from pagefleet_api.scheduling import DEFAULT as DEFAULT_POLICY
-from pagefleet_api.schema import Rule
+from pagefleet_api.schema import Rule, joint
 
 NO_METHOD = "none"
 """What every engine takes where a method is asked: it is as if the field were left out."""
@@ -21,71 +21,86 @@ PARTS_WITHOUT_VALUE = (Knob.CHAT_TEMPLATE, Knob.API_KEYS)
 
 _RUNTIME = "(has(self.runtime) ? self.runtime : 'pagefleet')"
 _OWNED = f"^({'|'.join(OWNED_FLAGS)})(=.*)?$"
-_IMAGE_NEEDED = "engine.image is required"
-_NO_IMAGE = "no image comes with Pagefleet"
-_CUSTOM_NEEDED = "engine.custom is required with engine.runtime custom: it says where the engine listens"
-_CUSTOM_ONLY = "engine.custom is only for engine.runtime custom; leave it out, or set engine.runtime: custom"
-_PACED = "engine.device paced is not available"
-_PACED_INSTEAD = "use engine.runtime pagefleet"
-_CPU = "engine.device: cpu is not available"
-_PIPELINE = "engine.parallelism.pipeline"
-_ONE_POD = "use engine.parallelism.tensor on the GPUs of one node, or engine.runtime vllm or sglang"
-_OWNED_WORDS = (
-    "engine.extraArgs must not have a flag that the operator gives itself "
-    f"({', '.join(OWNED_FLAGS)}); use model.servedName and the fields of engine"
+_NO_IMAGE = "engine.image is required with engine.runtime {}, as no image comes with Pagefleet for it; for example {}"
+_CUSTOM_NEEDED = (
+    "engine.custom is required with engine.runtime custom: it says where the engine listens; for example {port: 8000}"
 )
+_CUSTOM_ONLY = (
+    "engine.custom is for engine.runtime custom, not for engine.runtime {}; leave it out, or set engine.runtime: custom"
+)
+_PACED = "engine.device paced is not available with engine.runtime {}; use engine.runtime pagefleet"
+_CPU = "engine.device cpu is not available with engine.runtime {}; use cuda or auto"
+_PIPELINE = (
+    "engine.parallelism.pipeline {} is not available with engine.runtime {}; use engine.parallelism.tensor on the GPUs "
+    "of one node, or engine.runtime vllm or sglang"
+)
+_OTHER_DTYPE = "engine.dtype {} is not available with engine.runtime {}; use {}"
+_OWN_FLAG = (
+    "engine.extraArgs must not have {}: the operator gives that flag; use model.servedName and the fields of engine"
+)
+_UNTOLD = "autoscaling.metrics: {} is not told by engine.runtime {}; use WaitingRequests and InFlightRequests"
 
 
-_UNTOLD = "use WaitingRequests and InFlightRequests"
-METRIC_RULES = tuple(
-    Rule(
+def _untold(kind: str, runtimes: Iterable[Runtime]) -> Rule:
+    return joint(
         "!has(self.autoscaling) || !has(self.autoscaling.metrics) || !has(self.engine) || !has(self.engine.runtime) "
-        f"|| !(self.engine.runtime in [{', '.join(repr(each.value) for each in Runtime if each in runtimes)}]) "
+        f"|| !(self.engine.runtime in [{_quoted(each for each in Runtime if each in runtimes)}]) "
         f"|| !self.autoscaling.metrics.exists(each, each.type == '{kind}')",
-        f"autoscaling.metrics: {kind} is not told by this engine.runtime; {_UNTOLD}",
-        f"'autoscaling.metrics: {kind} is not told by engine.runtime ' + self.engine.runtime + '; {_UNTOLD}'",
+        _UNTOLD,
+        *(f"'{kind}'", "self.engine.runtime"),
+        field="autoscaling.metrics",
+        plain=_UNTOLD.format(kind, _or(each for each in Runtime if each in runtimes)),
     )
-    for kind, runtimes in UNTOLD.items()
+
+
+_IN_IMAGE = (
+    "model.uri {}: pkg:// is for engine.runtime pagefleet, not for engine.runtime {}; use file:///PATH, a path in the "
+    "image"
 )
-"""On the whole spec."""
-
-_IN_IMAGE = "pkg:// is only for engine.runtime pagefleet; use file:///PATH, a path in the image"
-MODEL_IN_IMAGE = Rule(
-    "!self.model.uri.startsWith('pkg://') || !has(self.engine) || !has(self.engine.runtime) "
-    "|| self.engine.runtime == 'pagefleet'",
-    f"model.uri {_IN_IMAGE}",
-    f"'model.uri ' + self.model.uri + ': {_IN_IMAGE}'",
-)
-"""On the whole spec."""
-
-
 _COLON = (
-    "must not have a colon with engine.runtime sglang, where one stands between a model's name and its adapter's; "
-    "give a name without one"
+    "model.servedName {} must not have a colon with engine.runtime sglang, where one stands between a model's name and "
+    "its adapter's; give a name without one"
 )
-NAME_WITHOUT_COLON = Rule(
-    "!has(self.model.servedName) || !self.model.servedName.contains(':') || !has(self.engine) "
-    "|| !has(self.engine.runtime) || self.engine.runtime != 'sglang'",
-    f"model.servedName {_COLON}",
-    f'"model.servedName " + self.model.servedName + " {_COLON}"',
-)
-"""On the whole spec. Source: `check_server_args` in sglang/srt/server_args.py (0.5.11)."""
 
 
-def model_refusal(uri: str, served_name: str | None, runtime: Runtime) -> str | None:
-    """Why that engine cannot load a model from there, or serve it by that name; None when it can."""
+def model_refusals(uri: str, served_name: str | None, runtime: Runtime) -> Iterator[str]:
+    """Why that engine cannot load a model from there, or serve it by that name."""
     if uri.startswith("pkg://") and runtime is not Runtime.PAGEFLEET:
-        return f"model.uri {uri}: {_IN_IMAGE}"
-    misread = runtime is Runtime.SGLANG and ":" in (served_name or "")
-    return f"model.servedName {served_name} {_COLON}" if misread else None
+        yield _IN_IMAGE.format(uri, runtime)
+    if runtime is Runtime.SGLANG and ":" in (served_name or ""):
+        yield _COLON.format(served_name)
 
 
-def metric_refusal(kinds: Iterable[str], runtime: Runtime) -> str | None:
-    """Which of these metrics of an autoscaler that engine never tells; None when it tells all."""
+def metric_refusals(kinds: Iterable[str], runtime: Runtime) -> Iterator[str]:
+    """Which of these metrics of an autoscaler that engine never tells."""
     for kind in kinds:
         if runtime in UNTOLD.get(kind, ()):
-            return f"autoscaling.metrics: {kind} is not told by engine.runtime {runtime}; {_UNTOLD}"
-    return None
+            yield _UNTOLD.format(kind, runtime)
+
+
+def service_cel() -> tuple[Rule, ...]:
+    """The same for the API server, on the whole spec.
+
+    Source of names without a colon: `check_server_args` in sglang/srt/server_args.py (0.5.11).
+    """
+    return (
+        joint(
+            "!self.model.uri.startsWith('pkg://') || !has(self.engine) || !has(self.engine.runtime) "
+            "|| self.engine.runtime == 'pagefleet'",
+            _IN_IMAGE,
+            *("self.model.uri", "self.engine.runtime"),
+            field="model.uri",
+            plain="model.uri pkg:// is for engine.runtime pagefleet alone; use file:///PATH, a path in the image",
+        ),
+        joint(
+            "!has(self.model.servedName) || !self.model.servedName.contains(':') || !has(self.engine) "
+            "|| !has(self.engine.runtime) || self.engine.runtime != 'sglang'",
+            _COLON,
+            "self.model.servedName",
+            field="model.servedName",
+        ),
+        *(_untold(kind, runtimes) for kind, runtimes in UNTOLD.items()),
+    )
 
 
 def refusals(engine: Mapping[str, Any]) -> Iterator[str]:
@@ -98,21 +113,23 @@ def refusals(engine: Mapping[str, Any]) -> Iterator[str]:
             yield _knob_words(knob, value, runtime)
     dtype = engine.get("dtype")
     if dtype is not None and Knob.DTYPE in traits.knobs and dtype not in traits.dtypes:
-        yield _dtype_words(dtype, runtime)
+        yield _OTHER_DTYPE.format(dtype, runtime, _or(traits.dtypes))
     if engine.get("device") == "cpu" and not traits.on_cpu:
-        yield f"{_CPU} with engine.runtime {runtime}; use cuda or auto"
+        yield _CPU.format(runtime)
     if engine.get("device") == "paced" and runtime is not Runtime.PAGEFLEET:
-        yield f"{_PACED} with engine.runtime {runtime}; {_PACED_INSTEAD}"
+        yield _PACED.format(runtime)
     stages = (engine.get("parallelism") or {}).get("pipeline") or 1
     if stages > 1 and not traits.pipelines:
-        yield f"{_PIPELINE} {stages} is not available with engine.runtime {runtime}; {_ONE_POD}"
+        yield _PIPELINE.format(stages, runtime)
     if traits.image is not None and engine.get("image") is None:
-        yield _image_words(runtime, traits)
-    if (runtime is Runtime.CUSTOM) != (engine.get("custom") is not None):
-        yield _CUSTOM_NEEDED if runtime is Runtime.CUSTOM else _CUSTOM_ONLY
+        yield _NO_IMAGE.format(runtime, traits.image)
+    if runtime is Runtime.CUSTOM and engine.get("custom") is None:
+        yield _CUSTOM_NEEDED
+    if runtime is not Runtime.CUSTOM and engine.get("custom") is not None:
+        yield _CUSTOM_ONLY.format(runtime)
     extra = () if runtime is Runtime.CUSTOM else engine.get("extraArgs") or ()
-    if any(re.match(_OWNED, argument) for argument in extra):
-        yield _OWNED_WORDS
+    for argument in (each for each in extra if re.match(_OWNED, each)):
+        yield _OWN_FLAG.format(argument)
 
 
 def cel() -> tuple[Rule, ...]:
@@ -122,17 +139,28 @@ def cel() -> tuple[Rule, ...]:
         _dtype_rule(),
         _cpu_rule(),
         _pipeline_rule(),
-        Rule(
+        joint(
             f"!has(self.device) || self.device != 'paced' || {_RUNTIME} == 'pagefleet'",
-            f"{_PACED} with another engine.runtime than pagefleet; {_PACED_INSTEAD}",
-            f"'{_PACED} with engine.runtime ' + {_RUNTIME} + '; {_PACED_INSTEAD}'",
+            _PACED,
+            _RUNTIME,
+            field="device",
+            plain=_PACED.format(_or(each for each in Runtime if each is not Runtime.PAGEFLEET)),
         ),
         _image_rule(),
-        Rule(f"{_RUNTIME} != 'custom' || has(self.custom)", _CUSTOM_NEEDED),
-        Rule(f"{_RUNTIME} == 'custom' || !has(self.custom)", _CUSTOM_ONLY),
-        Rule(
+        joint(f"{_RUNTIME} != 'custom' || has(self.custom)", _CUSTOM_NEEDED, field="custom"),
+        joint(
+            f"{_RUNTIME} == 'custom' || !has(self.custom)",
+            _CUSTOM_ONLY,
+            _RUNTIME,
+            field="custom",
+            plain=_CUSTOM_ONLY.format(_or(each for each in Runtime if each is not Runtime.CUSTOM)),
+        ),
+        joint(
             f"!has(self.extraArgs) || {_RUNTIME} == 'custom' || !self.extraArgs.exists(each, each.matches('{_OWNED}'))",
-            _OWNED_WORDS,
+            _OWN_FLAG,
+            f"self.extraArgs.filter(each, each.matches('{_OWNED}'))[0]",
+            field="extraArgs",
+            plain=_OWN_FLAG.format(_or(OWNED_FLAGS)),
         ),
     )
 
@@ -148,19 +176,21 @@ def _value(engine: Mapping[str, Any], knob: Knob) -> Any:
     return value
 
 
-def _knob_words(knob: Knob, value: object, runtime: Runtime) -> str:
+def _knob_words(knob: Knob, value: object, runtime: object) -> str:
     shown = "" if knob in PARTS_WITHOUT_VALUE else f" {value}"
     return f"engine.{knob}{shown} is not available with engine.runtime {runtime}; {INSTEAD[knob]}"
 
 
 def _knob_rule(knob: Knob) -> Rule:
     lacking = _without(knob)
-    shown, values = ("", _RUNTIME) if knob in PARTS_WITHOUT_VALUE else (" %s", f"self.{knob}, {_RUNTIME}")
+    values = (_RUNTIME,) if knob in PARTS_WITHOUT_VALUE else (f"self.{knob}", _RUNTIME)
     nothing = f" || self.{knob} == '{_AS_LEFT_OUT[knob]}'" if knob in _AS_LEFT_OUT else ""
-    return Rule(
+    return joint(
         f"!{_has(knob)}{nothing} || !({_RUNTIME} in [{_quoted(lacking)}])",
-        f"engine.{knob} is not available with engine.runtime {_or(lacking)}; {INSTEAD[knob]}",
-        f'"engine.{knob}{shown} is not available with engine.runtime %s; {INSTEAD[knob]}".format([{values}])',
+        _knob_words(knob, "{}", "{}"),
+        *values,
+        field=knob,
+        plain=f"engine.{knob} is not available with engine.runtime {_or(lacking)}; {INSTEAD[knob]}",
     )
 
 
@@ -168,11 +198,6 @@ def _has(path: str) -> str:
     parts = path.split(".")
     tests = [f"has(self.{'.'.join(parts[: depth + 1])})" for depth in range(len(parts))]
     return tests[0] if len(tests) == 1 else f"({' && '.join(tests)})"
-
-
-def _dtype_words(dtype: str, runtime: Runtime) -> str:
-    known = " or ".join(TRAITS[runtime].dtypes)
-    return f"engine.dtype {dtype} is not available with engine.runtime {runtime}; use {known}"
 
 
 def _dtype_rule() -> Rule:
@@ -183,47 +208,48 @@ def _dtype_rule() -> Rule:
         for runtime, traits in limited.items()
     )
     others = f"!({_RUNTIME} in [{_quoted(limited)}])"
-    known = ", ".join(f"'{runtime}': '{' or '.join(traits.dtypes)}'" for runtime, traits in limited.items())
-    return Rule(
+    known = ", ".join(f"'{runtime}': '{_or(traits.dtypes)}'" for runtime, traits in limited.items())
+    return joint(
         f"!has(self.dtype) || {others} || {allowed}",
-        "engine.dtype is not available with this engine.runtime; docs/runtimes.md has what each takes",
-        f"'engine.dtype ' + self.dtype + ' is not available with engine.runtime ' + {_RUNTIME} + '; use ' "
-        f"+ {{{known}}}[{_RUNTIME}]",
+        _OTHER_DTYPE,
+        *("self.dtype", _RUNTIME, f"{{{known}}}[{_RUNTIME}]"),
+        field="dtype",
+        plain="engine.dtype is not available with this engine.runtime; docs/runtimes.md has what each takes",
     )
 
 
 def _cpu_rule() -> Rule:
     able = [runtime for runtime, traits in TRAITS.items() if traits.on_cpu]
-    return Rule(
+    return joint(
         f"!has(self.device) || self.device != 'cpu' || {_RUNTIME} in [{_quoted(able)}]",
-        f"{_CPU} with this engine.runtime (it is with {_or(able)}); use cuda or auto",
-        f"'{_CPU} with engine.runtime ' + {_RUNTIME} + '; use cuda or auto'",
+        _CPU,
+        _RUNTIME,
+        field="device",
+        plain=_CPU.format(_or(each for each in Runtime if each not in able)),
     )
 
 
 def _pipeline_rule() -> Rule:
     able = [runtime for runtime, traits in TRAITS.items() if traits.pipelines]
-    return Rule(
+    return joint(
         "!has(self.parallelism) || !has(self.parallelism.pipeline) || self.parallelism.pipeline == 1 "
         f"|| {_RUNTIME} in [{_quoted(able)}]",
-        f"{_PIPELINE} above 1 is not available with this engine.runtime; {_ONE_POD}",
-        f'"{_PIPELINE} %d is not available with engine.runtime %s; {_ONE_POD}"'
-        f".format([self.parallelism.pipeline, {_RUNTIME}])",
+        _PIPELINE,
+        *("self.parallelism.pipeline", _RUNTIME),
+        field="parallelism.pipeline",
+        plain=_PIPELINE.format("above 1", _or(each for each in Runtime if each not in able)),
     )
-
-
-def _image_words(runtime: Runtime, traits: Traits) -> str:
-    return f"{_IMAGE_NEEDED} with engine.runtime {runtime}, as {_NO_IMAGE} for it; for example {traits.image}"
 
 
 def _image_rule() -> Rule:
     foreign = {runtime: traits for runtime, traits in TRAITS.items() if traits.image is not None}
-    examples = "{" + ", ".join(f"'{runtime}': '{traits.image}'" for runtime, traits in foreign.items()) + "}"
-    return Rule(
+    examples = ", ".join(f"'{runtime}': '{traits.image}'" for runtime, traits in foreign.items())
+    return joint(
         f"has(self.image) || !({_RUNTIME} in [{_quoted(foreign)}])",
-        f"{_IMAGE_NEEDED} with engine.runtime {_or(foreign)}, as {_NO_IMAGE} for them",
-        f"'{_IMAGE_NEEDED} with engine.runtime ' + {_RUNTIME} + ', as {_NO_IMAGE} for it; for example ' "
-        f"+ {examples}[{_RUNTIME}]",
+        _NO_IMAGE,
+        *(_RUNTIME, f"{{{examples}}}[{_RUNTIME}]"),
+        field="image",
+        plain=_NO_IMAGE.format(_or(foreign), " or ".join(filter(None, (each.image for each in foreign.values())))),
     )
 
 

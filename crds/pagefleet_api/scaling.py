@@ -1,15 +1,17 @@
 """`spec.autoscaling` as types."""
 
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from pagefleet_api import duration
+from pagefleet_api import duration, wording
+from pagefleet_api.agreement import Agreeing, Ordered
 from pagefleet_api.behavior import Behavior
 from pagefleet_api.schedules import Schedule
-from pagefleet_api.schema import AUTO, Model, Ordered, Rule, Shaped, Text, Within, rules
+from pagefleet_api.schema import AUTO, Model, Rule, Shaped, Text, Within, joint, rules
 
 RequestsPerPod = Annotated[Text, Within(least="1m", example="4")]
 Coverage = Annotated[Text, Within(least="0", most="1")]
@@ -60,20 +62,12 @@ class Mode(StrEnum):
     EXTERNAL = "External"
 
 
-_TARGET_FIELD = {
-    MetricType.WAITING_REQUESTS: "average_value",
-    MetricType.IN_FLIGHT_REQUESTS: "average_value",
-    MetricType.KV_CACHE_USAGE: "average_utilization",
-    MetricType.KV_CACHE_DEMAND: "average_utilization",
-    MetricType.TIME_TO_FIRST_TOKEN: "p95",
+_TARGETS = {
+    "average_value": ("requests a pod", (MetricType.WAITING_REQUESTS, MetricType.IN_FLIGHT_REQUESTS)),
+    "average_utilization": ("percent", (MetricType.KV_CACHE_USAGE, MetricType.KV_CACHE_DEMAND)),
+    "p95": ("a duration such as 500ms", (MetricType.TIME_TO_FIRST_TOKEN,)),
 }
-_TARGET_UNIT = {
-    MetricType.WAITING_REQUESTS: "requests a pod",
-    MetricType.IN_FLIGHT_REQUESTS: "requests a pod",
-    MetricType.KV_CACHE_USAGE: "percent",
-    MetricType.KV_CACHE_DEMAND: "percent",
-    MetricType.TIME_TO_FIRST_TOKEN: "a duration such as 500ms",
-}
+"""The one target that each metric takes, and what it counts."""
 
 
 class MetricTarget(Model):
@@ -84,49 +78,52 @@ class MetricTarget(Model):
     p95: Latency | None = Field(None, description="Time that 95 of 100 requests stay below, for example 500ms.")
 
 
-class MetricSpec(Model):
+_NO_TARGET = "autoscaling.metrics: {{}} takes target.{} ({}) alone; give that, and leave every other one of target out"
+_NEVER_ABOVE = (
+    "autoscaling.metrics: KVCacheUsage never passes 100 percent, so target.averageUtilization {} never asks for pods; "
+    "use KVCacheDemand, which counts queued prompts too"
+)
+
+
+def _alone(target: str) -> Rule:
+    unit, kinds = _TARGETS[target]
+    given = [f"{'' if name == target else '!'}has(self.target.{to_camel(name)})" for name in _TARGETS]
+    return joint(
+        f"!(self.type in {[kind.value for kind in kinds]}) || ({' && '.join(given)})",
+        _NO_TARGET.format(to_camel(target), unit),
+        "self.type",
+        field="target",
+        plain=_NO_TARGET.format(to_camel(target), unit).format(" or ".join(kinds)),
+    )
+
+
+class MetricSpec(Agreeing):
     """One metric with its target; the largest answer of all metrics wins."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
-            (
-                "!(self.type in ['KVCacheUsage', 'KVCacheDemand']) "
-                "|| (has(self.target.averageUtilization) && !has(self.target.averageValue) && !has(self.target.p95))",
-                "autoscaling.metrics: KVCacheUsage and KVCacheDemand take target.averageUtilization (percent) alone",
-            ),
-            (
-                "!(self.type in ['WaitingRequests', 'InFlightRequests']) "
-                "|| (has(self.target.averageValue) && !has(self.target.averageUtilization) && !has(self.target.p95))",
-                "autoscaling.metrics: WaitingRequests and InFlightRequests take target.averageValue "
-                "(requests a pod) alone",
-            ),
-            (
-                "self.type != 'TimeToFirstToken' "
-                "|| (has(self.target.p95) && !has(self.target.averageValue) && !has(self.target.averageUtilization))",
-                "autoscaling.metrics: TimeToFirstToken takes target.p95 (a duration such as 500ms) alone",
-            ),
-            (
+            *map(_alone, _TARGETS),
+            joint(
                 "self.type != 'KVCacheUsage' || !has(self.target.averageUtilization) "
                 "|| self.target.averageUtilization <= 100",
-                "autoscaling.metrics: KVCacheUsage never passes 100 percent, so a target above it never asks for pods; "
-                "use KVCacheDemand, which counts queued prompts too",
+                _NEVER_ABOVE,
+                "self.target.averageUtilization",
+                field="target.averageUtilization",
+                plain=_NEVER_ABOVE.format("above it"),
             ),
         )
     )
     type: MetricType
     target: MetricTarget
 
-    @model_validator(mode="after")
-    def _takes_its_own_target(self) -> Self:
+    def _refusals(self) -> Iterator[str]:
         given = [name for name, value in self.target if value is not None]
-        wanted = _TARGET_FIELD[self.type]
-        if given != [wanted]:
-            raise ValueError(f"{self.type} takes target.{to_camel(wanted)} ({_TARGET_UNIT[self.type]}) alone")
-        if self.type is MetricType.KV_CACHE_USAGE and (self.target.average_utilization or 0) > 100:
-            raise ValueError(
-                "KVCacheUsage never passes 100 percent; use KVCacheDemand, which counts queued prompts too"
-            )
-        return self
+        for target, (unit, kinds) in _TARGETS.items():
+            if self.type in kinds and given != [target]:
+                yield _NO_TARGET.format(to_camel(target), unit).format(self.type)
+        utilization = self.target.average_utilization or 0
+        if self.type is MetricType.KV_CACHE_USAGE and utilization > 100:
+            yield _NEVER_ABOVE.format(utilization)
 
 
 class MissingMetrics(Model):
@@ -150,61 +147,53 @@ _DEFAULT_METRICS = (
 )
 
 
-_OURS = "!has(self.mode) || self.mode != 'External'"
 _FOREIGN = (
     "autoscaling.mode External: whoever writes spec.replicas through /scale (a HorizontalPodAutoscaler, KEDA) decides; "
     "give bounds, metrics and behavior there and leave every other field of autoscaling out, or choose mode Builtin"
 )
-
-
-def _leaves_to_others(fields: tuple[str, ...]) -> tuple[str, str]:
-    given = " || ".join(f"has(self.{name})" for name in fields)
-    return f"{_OURS} || !({given})", _FOREIGN
-
-
+_NO_MOST = "autoscaling.maxReplicas is required unless autoscaling.mode is External; give the most replicas"
 _BOUNDS = Ordered("minReplicas", "maxReplicas")
-_NO_ZERO = "autoscaling.minReplicas: 0 is not available in this version; use 1 or more"
+_NO_ZERO = "autoscaling.minReplicas 0 is not available in this version; use 1 or more"
 _LESS = "lower its minReplicas and maxReplicas, or raise that"
-_TWICE = "autoscaling.metrics: a type may be there once; leave the other out"
+_ABOVE = f"autoscaling.schedules: {{}} asks for {{}} replicas, more than autoscaling.maxReplicas {{}}; {_LESS}"
+_TWICE = "autoscaling.metrics: {} may be there once; leave the other out"
 """The API server says so of any list with keys."""
 
 
+def _leaves_to_others(*fields: str) -> Rule:
+    given = " || ".join(f"has(self.{name})" for name in fields)
+    return joint(f"!has(self.mode) || self.mode != 'External' || !({given})", _FOREIGN, field="mode")
+
+
 def _schedules_stay_within() -> Rule:
-    sides = [f"(has(each.{name}) && each.{name} > self.maxReplicas)" for name in ("minReplicas", "maxReplicas")]
-    return Rule(
-        f"!has(self.schedules) || !has(self.maxReplicas) || !self.schedules.exists(each, {' || '.join(sides)})",
-        f"one asks for more than autoscaling.maxReplicas; {_LESS}",
+    least, most = (f"has(each.{name}) && each.{name} > self.maxReplicas" for name in ("minReplicas", "maxReplicas"))
+    above = f"each, ({least}) || ({most})"
+    found = f"self.schedules.filter({above})"
+    return joint(
+        f"!has(self.schedules) || !has(self.maxReplicas) || !self.schedules.exists({above})",
+        _ABOVE,
+        f"{found}[0].name",
+        f"{found}.map(each, {least} ? each.minReplicas : each.maxReplicas)[0]",
+        "self.maxReplicas",
         field="schedules",
+        plain=f"autoscaling.schedules: one asks for more replicas than autoscaling.maxReplicas; {_LESS}",
     )
 
 
-class Autoscaling(Model):
+class Autoscaling(Agreeing):
     """Replicas that follow the load; absent means fixed replicas."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
             _leaves_to_others(
-                (
-                    "minReplicas",
-                    "maxReplicas",
-                    "metrics",
-                    "behavior",
-                    "lookahead",
-                    "spareReplicas",
-                    "priority",
-                    "schedules",
-                    "missingMetrics",
-                )
+                *("minReplicas", "maxReplicas", "metrics", "behavior", "lookahead", "spareReplicas", "priority"),
+                *("schedules", "missingMetrics"),
             ),
-            (
-                "(has(self.mode) && self.mode == 'External') || has(self.maxReplicas)",
-                "autoscaling.maxReplicas is required unless autoscaling.mode is External; give the most replicas",
+            joint(
+                "(has(self.mode) && self.mode == 'External') || has(self.maxReplicas)", _NO_MOST, field="maxReplicas"
             ),
             _BOUNDS.rule,
-            (
-                "!has(self.minReplicas) || self.minReplicas >= 1",
-                _NO_ZERO,
-            ),
+            joint("!has(self.minReplicas) || self.minReplicas >= 1", _NO_ZERO, field="minReplicas"),
             _schedules_stay_within(),
         )
     )
@@ -255,25 +244,19 @@ class Autoscaling(Model):
         """Others decide: the number is followed as a fixed one is."""
         return self.mode is Mode.EXTERNAL
 
-    @model_validator(mode="after")
-    def _somebody_decides(self) -> Self:
-        if self.external and self.model_fields_set - {"mode"}:
-            raise ValueError(_FOREIGN)
-        if not self.external and self.max_replicas is None:
-            raise ValueError("maxReplicas is required unless mode is External; give the most replicas")
-        return self
-
-    @model_validator(mode="after")
-    def _bounds_agree(self) -> Self:
-        """What the API server refuses, for those who read files."""
+    def _refusals(self) -> Iterator[str]:
         most = self.max_replicas
+        if self.external and self.model_fields_set - {"mode"}:
+            yield _FOREIGN
+        if not self.external and most is None:
+            yield _NO_MOST
         if self.min_replicas < 1:
-            raise ValueError(_NO_ZERO)
-        if len({metric.type for metric in self.metrics}) < len(self.metrics):
-            raise ValueError(_TWICE)
-        for refusal in _BOUNDS.refusals(self.min_replicas, most):
-            raise ValueError(refusal)
+            yield _NO_ZERO
+        twice = wording.twice([metric.type for metric in self.metrics])
+        if twice is not None:
+            yield _TWICE.format(twice)
+        yield from _BOUNDS.refusals(self.min_replicas, most)
         for each in self.schedules:
-            if most is not None and max(each.min_replicas or 0, each.max_replicas or 0) > most:
-                raise ValueError(f"schedules: {each.name} asks for more than autoscaling.maxReplicas {most}; {_LESS}")
-        return self
+            above = [asked for asked in (each.min_replicas, each.max_replicas) if most and asked and asked > most]
+            if above:
+                yield _ABOVE.format(each.name, above[0], most)

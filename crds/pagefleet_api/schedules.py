@@ -1,11 +1,13 @@
 """`spec.autoscaling.schedules` as types: bounds that hold on some days, between two times of a time zone."""
 
-from typing import Annotated, Self
+from collections.abc import Iterator
+from typing import Annotated
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field
 
-from pagefleet_api.schema import Model, Ordered, Shaped, rules
+from pagefleet_api.agreement import Agreeing, Ordered
+from pagefleet_api.schema import Shaped, joint, rules
 
 WEEK = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
@@ -40,18 +42,21 @@ ScheduleName = Annotated[
     Shaped(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "lower-case letters, digits and -, with a letter or digit at each end"),
 ]
 
-_CHANGES_NOTHING = "autoscaling.schedules: give minReplicas, maxReplicas or both; without either it changes nothing"
+_CHANGES_NOTHING = "autoscaling.schedules: {} changes nothing; give its minReplicas, maxReplicas or both"
 _BOUNDS = Ordered("minReplicas", "maxReplicas")
 
 
-class Schedule(Model):
+class Schedule(Agreeing):
     """Bounds that hold between two times of some days."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
-            (
+            joint(
                 "has(self.minReplicas) || has(self.maxReplicas)",
                 _CHANGES_NOTHING,
+                "self.name",
+                field="minReplicas",
+                plain=_CHANGES_NOTHING.format("one"),
             ),
             _BOUNDS.rule,
         )
@@ -66,14 +71,10 @@ class Schedule(Model):
     min_replicas: int | None = Field(None, ge=1, le=10_000, description="Not fewer than so many meanwhile.")
     max_replicas: int | None = Field(None, ge=1, le=10_000, description="Not more than so many meanwhile.")
 
-    @model_validator(mode="after")
-    def _bounds_agree(self) -> Self:
-        """What the API server refuses, for those who read files."""
+    def _refusals(self) -> Iterator[str]:
         if self.min_replicas is None and self.max_replicas is None:
-            raise ValueError(_CHANGES_NOTHING)
-        for refusal in _BOUNDS.refusals(self.min_replicas, self.max_replicas):
-            raise ValueError(refusal)
-        return self
+            yield _CHANGES_NOTHING.format(self.name)
+        yield from _BOUNDS.refusals(self.min_replicas, self.max_replicas)
 
 
 def weekdays(days: tuple[str, ...]) -> frozenset[int]:

@@ -10,14 +10,17 @@ from typing import Literal
 from pydantic import Field
 
 from pagefleet_api.runtimes import Runtime
-from pagefleet_api.schema import Model, Rule
+from pagefleet_api.schema import Model, joint
 
 DEFAULT: Literal["fcfs"] = "fcfs"
 """What every engine does by itself."""
 PRIORITY = "priority"
 _LIMITED = (Runtime.VLLM, Runtime.SGLANG)
 _THEIRS = (DEFAULT, PRIORITY)
-_INSTEAD = f"use {' or '.join(_THEIRS)}, or engine.runtime {Runtime.PAGEFLEET}"
+_ANOTHER = (
+    "engine.scheduling.policy {} is not available with engine.runtime {}; "
+    f"use {' or '.join(_THEIRS)}, or engine.runtime {Runtime.PAGEFLEET}"
+)
 
 
 class Scheduling(Model):
@@ -33,13 +36,14 @@ class Scheduling(Model):
 
 
 RULES = (
-    Rule(
+    joint(
         "!has(self.scheduling) || !has(self.scheduling.policy) || !has(self.runtime) "
         f"|| !(self.runtime in [{', '.join(repr(each.value) for each in _LIMITED)}]) "
         f"|| self.scheduling.policy in [{', '.join(map(repr, _THEIRS))}]",
-        f"engine.scheduling.policy sjf or fair is not available with engine.runtime vllm or sglang; {_INSTEAD}",
-        "'engine.scheduling.policy ' + self.scheduling.policy + ' is not available with engine.runtime ' "
-        f"+ self.runtime + '; {_INSTEAD}'",
+        _ANOTHER,
+        *("self.scheduling.policy", "self.runtime"),
+        field="scheduling.policy",
+        plain=_ANOTHER.format("sjf or fair", "vllm or sglang"),
     ),
 )
 """On the engine, beside the rule for those that have no choice at all."""
@@ -48,4 +52,4 @@ RULES = (
 def refusals(policy: str, runtime: Runtime) -> Iterator[str]:
     """Why that engine, which has a choice, has not this one."""
     if runtime in _LIMITED and policy not in _THEIRS:
-        yield f"engine.scheduling.policy {policy} is not available with engine.runtime {runtime}; {_INSTEAD}"
+        yield _ANOTHER.format(policy, runtime)

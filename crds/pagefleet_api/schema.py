@@ -1,12 +1,10 @@
 """What the resource's types are made of: the base, CEL rules, texts of a form, bounded quantities."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -15,7 +13,6 @@ from pydantic import (
     GetJsonSchemaHandler,
     JsonValue,
     WithJsonSchema,
-    model_validator,
 )
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, core_schema
@@ -31,7 +28,7 @@ class Rule(NamedTuple):
     The API server writes the path of the value before the refusal; one of several fields names them itself.
 
     expression: CEL that makes the refusal with the value that was given in it; `message` stands where it fails.
-    field: of an object, the field that the refusal is about: its path is written then.
+    field: of an object, the path inside of it that the refusal is about, which is written then.
     """
 
     rule: str
@@ -66,33 +63,25 @@ def quoted(value: str) -> str:
     return rf"""'"' + {value}.replace('\n', '\\n') + '"'"""
 
 
+def told(words: str, *values: str) -> str:
+    """CEL of `words` with each {} in them replaced by one of `values`, which are CEL; `words.format` for the parser.
+
+    In one piece, as the API server knows no bound for the text of a number, and so none for what it is put together to.
+    """
+    return f"{literal(words.replace('{}', '%s'))}.format([{', '.join(values)}])"
+
+
+def joint(rule: str, words: str, *values: str, field: str, plain: str | None = None) -> Rule:
+    """A rule for several fields of an object: `words` have {} where one of `values`, which are CEL, is told.
+
+    plain: the words without any value; by default these are the words with what stands around it.
+    """
+    return Rule(rule, plain or words.replace(" {}", ""), told(words, *values) if values else None, field)
+
+
 def text_rule(rule: str, forms: str, refusal: str) -> Rule:
     """A rule for a single text: who gave another one is told it, then `refusal`; `forms` are what it can be."""
     return Rule(rule, forms, f"{quoted('self')} + {literal(f' {refusal}')}")
-
-
-@dataclass(frozen=True)
-class Ordered:
-    """Two numbers of one object of which the first must not be above the second, where both are given."""
-
-    low: str
-    high: str
-
-    def refusals(self, low: int | None, high: int | None) -> Iterator[str]:
-        """What is wrong with these two numbers."""
-        if low is not None and high is not None and low > high:
-            yield f"{self.low} {low} must not be above {self.high} {high}; {self._way_out}"
-
-    @property
-    def rule(self) -> Rule:
-        """The same for the API server, in whose words no number can be: it knows no bound for the text of one."""
-        low, high = f"self.{self.low}", f"self.{self.high}"
-        says = f"must not be above {self.high}; {self._way_out}"
-        return Rule(f"!has({low}) || !has({high}) || {low} <= {high}", says, field=self.low)
-
-    @property
-    def _way_out(self) -> str:
-        return f"lower {self.low} or raise {self.high}"
 
 
 _TEXT_OF_EITHER = "string(self)"
@@ -103,20 +92,6 @@ class Model(BaseModel):
     """Base of every type here: camelCase on the wire, frozen, unknown fields ignored."""
 
     model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore")
-
-
-class Agreeing(Model):
-    """Base of a type whose fields must go together: the first of `_refusals` is why they do not."""
-
-    @model_validator(mode="after")
-    def _agrees(self) -> Self:
-        for refusal in self._refusals():
-            raise ValueError(refusal)
-        return self
-
-    def _refusals(self) -> Iterator[str]:
-        """What does not go together, in words."""
-        raise NotImplementedError
 
 
 _INT_OR_STRING = {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]}
@@ -138,9 +113,13 @@ class Shaped:
 
     def check(self, text: str) -> str:
         """`text` as it is; ValueError when it has another form."""
-        if re.fullmatch(self.pattern, text) is None:
+        if not self.fits(text):
             raise ValueError(self.says)
         return text
+
+    def fits(self, text: str) -> bool:
+        """Whether it has the form."""
+        return re.fullmatch(self.pattern, text) is not None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self.check, handler(source))
@@ -152,21 +131,12 @@ class Shaped:
         return {**shape, **rules(Rule(f"{text}.matches({literal(self.pattern)})", self.says, told))}
 
 
-_QUANTITY = Shaped(quantity.PATTERN, f"a quantity such as {quantity.EXAMPLES}")
-
-
 def _as_text(value: object) -> object:
     return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
 
 
-def _is_quantity(text: str) -> str:
-    quantity.parse(text)
-    return text
-
-
-Text = Annotated[str, BeforeValidator(_as_text), AfterValidator(_is_quantity)]
-Quantity = Annotated[Text, WithJsonSchema(_SHORT), _QUANTITY]
-"""A quantity kept as its text; a bare YAML number is accepted as its text."""
+Text = Annotated[str, BeforeValidator(_as_text)]
+"""A quantity kept as its text, with bounds beside it; a bare YAML number is accepted as its text."""
 
 
 @dataclass(frozen=True)
@@ -185,28 +155,39 @@ class Within:
 
     def check(self, text: str) -> str:
         """`text` as it is; ValueError when it is outside."""
-        number = quantity.parse(text)
-        if number < quantity.parse(self.least) or (self.most is not None and number > quantity.parse(self.most)):
-            raise ValueError(self.says)
+        if re.fullmatch(quantity.PATTERN, text):
+            number = quantity.parse(text)
+            if number < quantity.parse(self.least) or (self.most is not None and number > quantity.parse(self.most)):
+                raise ValueError(self.says)
+        elif re.fullmatch(quantity.ANY, text):
+            raise ValueError(self.says if text.startswith("-") else quantity.FEWER_DIGITS)
+        else:
+            raise ValueError(self._other)
         return text
+
+    @property
+    def _other(self) -> str:
+        return f"must be a quantity such as {self.example}"
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self.check, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         given = f"quantity({_TEXT_OF_EITHER})"
-        compared = [f"{given}.compareTo(quantity('{self.least}')) >= 0"]
+        forms = (quantity.PATTERN, quantity.ANY)
+        readable, any_at_all = (f"{_TEXT_OF_EITHER}.matches({literal(form)})" for form in forms)
+        compared = [] if self.least == "0" else [f"{given}.compareTo(quantity('{self.least}')) >= 0"]
         if self.most is not None:
             compared.append(f"{given}.compareTo(quantity('{self.most}')) <= 0")
-        readable = f"{_TEXT_OF_EITHER}.matches({literal(quantity.PATTERN)})"
-        rule = " && ".join((readable, *compared))
-        other = literal(f"must be a quantity such as {self.example}")
-        number = f"isQuantity({_TEXT_OF_EITHER}) && ({_TEXT_OF_EITHER}.startsWith('-') || {readable})"
-        says = f"({number} ? {literal(self.says)} : {other})"
-        told = f"{says} + '; it is ' + {quoted(_TEXT_OF_EITHER)}"
-        return {**_SHORT, **rules(Rule(rule, self.says, told))}
+        outside = f"{readable} || {any_at_all} && {_TEXT_OF_EITHER}.startsWith('-')"
+        beyond = f"{any_at_all} ? {literal(quantity.FEWER_DIGITS)} : {literal(self._other)}"
+        said = f"({outside} ? {literal(self.says)} : {beyond}) + '; it is ' + {quoted(_TEXT_OF_EITHER)}"
+        form = f"{self._other}, {self.says.removeprefix('must be ')}"
+        return {**_SHORT, **rules(Rule(" && ".join((readable, *compared)), form, said))}
 
 
+Quantity = Annotated[Text, Within(least="0", example=quantity.EXAMPLES)]
+"""One that is not below 0."""
 Seconds = Annotated[int, Field(ge=0, le=86_400)]
 Name = Annotated[str, Field(min_length=1, max_length=253)]
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"

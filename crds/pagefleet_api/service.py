@@ -4,11 +4,11 @@ Only fields that work are here. Defaults that the operator fills in are pydantic
 server must write (`spec.replicas`, since `/scale` needs a value there) is marked `SERVER_DEFAULT`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any, Self
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field
 
 from pagefleet_api import (
     adapters,
@@ -21,26 +21,25 @@ from pagefleet_api import (
     runtime_rules,
     speculative,
 )
+from pagefleet_api.agreement import Agreeing
 from pagefleet_api.engine import Engine as Engine
 from pagefleet_api.gpus import Gpu
 from pagefleet_api.model_source import CacheMode, ModelSource
 from pagefleet_api.pod_template import PodTemplate
+from pagefleet_api.refusals import LINE_CHARACTERS, usable
+from pagefleet_api.refusals import InvalidService as InvalidService
 from pagefleet_api.rollout import Analysis as Analysis
 from pagefleet_api.rollout import Rollout as Rollout
 from pagefleet_api.runtimes import Runtime
 from pagefleet_api.scaling import Autoscaling
 from pagefleet_api.schema import SERVER_DEFAULT, Model, Quantity, Seconds, rules
-from pagefleet_api.wording import brief, place, shown
+from pagefleet_api.wording import brief
 
 
-class InvalidService(ValueError):
-    """An object that is not a usable InferenceService; the text names each field and what it takes."""
-
-
-class Resources(Model):
+class Resources(Agreeing):
     """Compute resources of the engine container, as in a Pod."""
 
-    model_config = ConfigDict(json_schema_extra=rules(*resource_limits.RULES))
+    model_config = ConfigDict(json_schema_extra=rules(resource_limits.RULE))
     gpu: Gpu = Field(default_factory=Gpu)
     requests: dict[str, Quantity] = Field(
         default_factory=dict,
@@ -53,11 +52,8 @@ class Resources(Model):
         description="What the container may use at most, for example memory: 4Gi.",
     )
 
-    @model_validator(mode="after")
-    def _requests_are_within_limits(self) -> Self:
-        for fault in resource_limits.above_limits(self.requests, self.limits, "resources."):
-            raise ValueError(fault)
-        return self
+    def _refusals(self) -> Iterator[str]:
+        yield from resource_limits.above_limits(self.requests, self.limits, "resources.")
 
 
 class Drain(Model):
@@ -74,7 +70,7 @@ class CapacityPolicy(StrEnum):
     IGNORE = "Ignore"
 
 
-class Spec(Model):
+class Spec(Agreeing):
     """What the user asks for."""
 
     model_config = ConfigDict(
@@ -83,10 +79,8 @@ class Spec(Model):
             resource_limits.HOST_CACHE_RULE,
             *disk_cache.RULES,
             *speculative.DRAFT_RULES,
-            runtime_rules.MODEL_IN_IMAGE,
-            runtime_rules.NAME_WITHOUT_COLON,
+            *runtime_rules.service_cel(),
             *adapters.RUNTIME_RULES,
-            *runtime_rules.METRIC_RULES,
         )
     )
     model: ModelSource
@@ -135,63 +129,29 @@ class Spec(Model):
         """A replica is a group of pods that share one copy of the model."""
         return self.engine.parallelism.pipeline > 1
 
-    @model_validator(mode="after")
-    def _gpus_agree(self) -> Self:
-        others = {*self.resources.limits, *self.resources.requests}
-        refusal = gpus.refusal(self.engine.device, self.engine.parallelism, self.resources.gpu, others)
-        if refusal is not None:
-            raise ValueError(refusal)
-        return self
-
-    @model_validator(mode="after")
-    def _host_cache_is_in_the_limit(self) -> Self:
-        host, ranks = self.engine.kv_cache.host_offload, self.engine.parallelism.tensor
-        refusal = resource_limits.host_cache_refusal(host, self.resources.limits)
-        if self.engine.runtime is Runtime.SGLANG:
-            refusal = refusal or resource_limits.host_shares_refusal(host, ranks)
-        if refusal is not None:
-            raise ValueError(refusal)
-        return self
-
-    @model_validator(mode="after")
-    def _engine_has_what_it_needs(self) -> Self:
+    def _refusals(self) -> Iterator[str]:
         engine, model, resources = self.engine, self.model, self.resources
+        others = {*resources.limits, *resources.requests}
+        yield from gpus.refusals(engine.device, engine.parallelism, resources.gpu, others)
+        yield from resource_limits.host_cache_refusals(engine.kv_cache.host_offload, resources.limits)
+        if engine.runtime is Runtime.SGLANG:
+            yield from resource_limits.host_shares_refusals(engine.kv_cache.host_offload, engine.parallelism.tensor)
         disk, adapted = engine.kv_cache.disk_offload, bool(model.adapters)
-        full = disk_cache.refusals(disk, resources.requests, resources.limits, adapters=adapted)
-        for refusal in (*full, *speculative.draft_refusals(engine.speculative, engine.runtime, model)):
-            raise ValueError(refusal)
-        return self
+        yield from disk_cache.refusals(disk, resources.requests, resources.limits, adapters=adapted)
+        yield from speculative.draft_refusals(engine.speculative, engine.runtime, model)
+        yield from runtime_rules.model_refusals(model.uri, model.served_name, engine.runtime)
+        yield from adapters.runtime_refusals(model.adapters, engine.runtime)
+        fetched = model.downloads and model.cache.mode is CacheMode.NONE
+        tried = self.rollout.analysis is not None
+        yield from gpus.group_refusals(engine.parallelism, tried=tried, downloaded=fetched)
+        yield from runtime_rules.metric_refusals(self._chosen_metrics, engine.runtime)
 
-    @model_validator(mode="after")
-    def _model_fits_the_runtime(self) -> Self:
-        runtime = self.engine.runtime
-        refusal = runtime_rules.model_refusal(self.model.uri, self.model.served_name, runtime)
-        refusal = refusal or adapters.runtime_refusal(self.model.adapters, runtime)
-        if refusal is not None:
-            raise ValueError(refusal)
-        return self
-
-    @model_validator(mode="after")
-    def _trial_has_single_pods(self) -> Self:
-        if self.in_groups and self.rollout.analysis is not None:
-            raise ValueError(gpus.NO_TRIAL)
-        return self
-
-    @model_validator(mode="after")
-    def _groups_find_their_model(self) -> Self:
-        if self.in_groups and self.model.downloads and self.model.cache.mode is CacheMode.NONE:
-            raise ValueError(gpus.NO_DOWNLOAD)
-        return self
-
-    @model_validator(mode="after")
-    def _metrics_are_told(self) -> Self:
+    @property
+    def _chosen_metrics(self) -> tuple[str, ...]:
         """What the user chose; of the default ones those that are not told have no say."""
         scaling = self.autoscaling
         chosen = scaling.metrics if scaling is not None and "metrics" in scaling.model_fields_set else ()
-        refusal = runtime_rules.metric_refusal([metric.type for metric in chosen], self.engine.runtime)
-        if refusal is not None:
-            raise ValueError(refusal)
-        return self
+        return tuple(metric.type for metric in chosen)
 
 
 class InferenceService(Model):
@@ -215,14 +175,11 @@ class InferenceService(Model):
         """
         meta, given = body["metadata"], body.get("spec") or {}
         for fault in extent.faults(given):
-            raise InvalidService(brief(fault, _LINE_CHARACTERS))
-        try:
-            spec = Spec.model_validate(given)
-        except ValidationError as error:
-            raise InvalidService(describe(error, "spec")) from error
-        taken = adapters.served_refusal(spec.model.adapters, spec.model.served_name or meta["name"])
-        for refusal in filter(None, (taken, extent.kept_fault(given))):
-            raise InvalidService(refusal)
+            raise InvalidService(brief(fault, LINE_CHARACTERS))
+        spec = usable(Spec, given, "spec")
+        taken = adapters.served_refusals(spec.model.adapters, spec.model.served_name or meta["name"])
+        if refusals := [*taken, *extent.kept_faults(given)]:
+            raise InvalidService("\n".join(refusals))
         return cls(
             namespace=meta["namespace"],
             name=meta["name"],
@@ -259,28 +216,3 @@ def _scaled_by(meta: Mapping[str, Any]) -> str | None:
     managed = [entry for entry in meta.get("managedFields") or () if entry.get("subresource") == "scale"]
     newest: Mapping[str, Any] = max(managed, key=lambda entry: str(entry.get("time", "")), default={})
     return newest.get("manager")
-
-
-_LINES, _LINE_CHARACTERS = 20, 1000
-"""Of words about faults: a condition takes 32,768 characters, and what a user gave may be in each line."""
-
-
-def describe(error: ValidationError, root: str) -> str:
-    """One line for each problem: the field's path, what is wrong, and the value that was given.
-
-    Of very many problems the first, and long values without their middle.
-    """
-    lines = []
-    problems = error.errors(include_url=False, include_context=False)
-    inside = {problem["loc"][:length] for problem in problems for length in range(len(problem["loc"]))}
-    for problem in problems:
-        if problem["type"] == "too_short" and problem["loc"] in inside:
-            continue  # it was counted without the items that the other lines are about
-        path = place(problem["loc"], root)
-        told = problem["type"] == "missing" or isinstance(problem["input"], dict)  # of several fields: the words do
-        given = "" if told else f" (given: {shown(problem['input'])})"
-        words = problem["msg"].removeprefix("Value error, ").replace("Tuple should", "the list should")
-        words = words.replace("Input should be", "must be").replace("Field required", "is required")
-        lines.append(brief(f"{path}: {words.replace(' after validation', '')}{given}", _LINE_CHARACTERS))
-    more = [f"{len(lines) - _LINES} more like these"] if len(lines) > _LINES else []
-    return "\n".join([*lines[:_LINES], *more])

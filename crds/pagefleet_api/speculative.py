@@ -10,9 +10,10 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
+from pagefleet_api.agreement import Agreeing, Ordered
 from pagefleet_api.model_source import ModelSource
 from pagefleet_api.runtimes import Runtime
-from pagefleet_api.schema import Agreeing, Ordered, Rule, rules
+from pagefleet_api.schema import joint, rules
 
 DEFAULT_TOKENS = 4
 """For engines that must be told a number."""
@@ -35,14 +36,16 @@ class Speculative(Agreeing):
     model_config = ConfigDict(
         json_schema_extra=rules(
             _LOOKUPS.rule,
-            (
+            joint(
                 "(has(self.method) && self.method != 'none') "
                 "|| !(has(self.tokens) || has(self.lookupMax) || has(self.lookupMin))",
                 _WITHOUT_METHOD,
+                field="method",
             ),
-            (
+            joint(
                 "!has(self.method) || self.method != 'draft' || !(has(self.lookupMax) || has(self.lookupMin))",
                 _LOOKED_UP,
+                field="method",
             ),
         )
     )
@@ -88,35 +91,44 @@ class Speculative(Agreeing):
 _UNABLE = (Runtime.TGI, Runtime.TENSORRT_LLM)
 """TGI knows heads of the model alone (Medusa); TensorRT-LLM names the draft in its file of options, by other names from
 version to version (`speculative_model_dir`, `speculative_model`), and refuses what it does not know."""
-_NO_DRAFT = "use method ngram, or engine.runtime vllm or sglang"
-_ON = "is not available with engine.runtime sglang and"
+_NO_DRAFT = (
+    "engine.speculative.method draft is not available with engine.runtime {}; use method ngram, or engine.runtime vllm "
+    "or sglang"
+)
 _STAGES = (
-    "is not available with engine.parallelism.pipeline above 1: no engine guesses for a model that is spread over "
-    "pods; leave one of them out"
+    "engine.speculative.method {} is not available with engine.parallelism.pipeline {}: no engine guesses for a model "
+    "that is spread over pods; leave one of them out"
 )
 _PAGES = (
-    f"engine.speculative.method ngram {_ON} engine.kvCache.blockSize above 1, as it checks several guesses for one "
-    "place at once; leave blockSize out"
+    "engine.speculative.method ngram is not available with engine.runtime sglang and engine.kvCache.blockSize {}, as "
+    "it checks several guesses for one place at once; leave blockSize out"
 )
 _GUESSES = "has(self.speculative) && has(self.speculative.method) && self.speculative.method"
 _ON_SGLANG = "has(self.runtime) && self.runtime == 'sglang'"
-_METHOD = "'engine.speculative.method ' + self.speculative.method + ' "
+_FIELD = "speculative.method"
 RULES = (
-    Rule(
+    joint(
         f"!({_GUESSES} == 'draft' && has(self.runtime) && self.runtime in ['tgi', 'tensorrt-llm'])",
-        f"engine.speculative.method draft is not available with engine.runtime tgi or tensorrt-llm; {_NO_DRAFT}",
-        f"'engine.speculative.method draft is not available with engine.runtime ' + self.runtime + '; {_NO_DRAFT}'",
+        _NO_DRAFT,
+        "self.runtime",
+        field=_FIELD,
+        plain=_NO_DRAFT.format("tgi or tensorrt-llm"),
     ),
-    Rule(
+    joint(
         f"!({_GUESSES} != 'none' && has(self.parallelism) && has(self.parallelism.pipeline) "
         "&& self.parallelism.pipeline > 1)",
-        f"engine.speculative.method {_STAGES}",
-        f"{_METHOD}{_STAGES}'",
+        _STAGES,
+        *("self.speculative.method", "self.parallelism.pipeline"),
+        field=_FIELD,
+        plain=_STAGES.format("ngram or draft", "above 1"),
     ),
-    Rule(
+    joint(
         f"!({_GUESSES} == 'ngram' && {_ON_SGLANG} && has(self.kvCache) && has(self.kvCache.blockSize) "
         "&& self.kvCache.blockSize > 1)",
         _PAGES,
+        "self.kvCache.blockSize",
+        field=_FIELD,
+        plain=_PAGES.format("above 1"),
     ),
 )
 """For the API server, on the engine.
@@ -128,35 +140,45 @@ end or hang (vllm-project/vllm#57817)."""
 
 def refusals(speculative: Speculative, runtime: Runtime, *, pipeline: int, block_size: int | None) -> Iterator[str]:
     """What this engine does not do beside guessing."""
-    method = f"engine.speculative.method {speculative.method}"
     if speculative.method == "draft" and runtime in _UNABLE:
-        yield f"{method} is not available with engine.runtime {runtime}; {_NO_DRAFT}"
+        yield _NO_DRAFT.format(runtime)
     if speculative.guesses and pipeline > 1:
-        yield f"{method} {_STAGES}"
+        yield _STAGES.format(speculative.method, pipeline)
     if runtime is Runtime.SGLANG and speculative.method == "ngram" and (block_size or 1) > 1:
-        yield _PAGES
+        yield _PAGES.format(block_size)
 
 
 _DRAFT_MISSING = (
     "engine.speculative.method draft needs model.draft: a smaller model with the same tokens, for example "
     "{uri: hf://ORG/SMALL}"
 )
-_DRAFT_UNUSED = "model.draft is for engine.speculative.method draft alone; set that, or leave model.draft out"
+_DRAFT_UNUSED = (
+    "model.draft {} is for engine.speculative.method draft, not for method {}; set method: draft, or leave model.draft "
+    "out"
+)
 _ADAPTED = (
     "engine.speculative.method draft is not available with engine.runtime sglang and model.adapters, which no draft "
     "knows; use method ngram, or leave model.adapters out"
 )
-_IS_DRAFT = (
+_METHOD = (
     "(has(self.engine) && has(self.engine.speculative) && has(self.engine.speculative.method) "
-    "&& self.engine.speculative.method == 'draft')"
+    "? self.engine.speculative.method : 'none')"
 )
+_IS_DRAFT = f"({_METHOD} == 'draft')"
 DRAFT_RULES = (
-    Rule(f"!{_IS_DRAFT} || has(self.model.draft)", _DRAFT_MISSING),
-    Rule(f"{_IS_DRAFT} || !has(self.model.draft)", _DRAFT_UNUSED),
-    Rule(
+    joint(f"!{_IS_DRAFT} || has(self.model.draft)", _DRAFT_MISSING, field="model.draft"),
+    joint(
+        f"{_IS_DRAFT} || !has(self.model.draft)",
+        _DRAFT_UNUSED,
+        *("self.model.draft.uri", _METHOD),
+        field="model.draft",
+        plain=_DRAFT_UNUSED.format("URI", "ngram or none"),
+    ),
+    joint(
         f"!{_IS_DRAFT} || !has(self.engine.runtime) || self.engine.runtime != 'sglang' || !has(self.model.adapters) "
         "|| size(self.model.adapters) == 0",
         _ADAPTED,
+        field="engine.speculative.method",
     ),
 )
 """For the API server, on the whole spec. Source: `check_lora_server_args` in sglang/srt/server_args.py (0.5.11)."""
@@ -165,7 +187,9 @@ DRAFT_RULES = (
 def draft_refusals(speculative: Speculative, runtime: Runtime, model: ModelSource) -> Iterator[str]:
     """What of the model does not go together with how is guessed."""
     drafts = speculative.method == "draft"
-    if drafts != (model.draft is not None):
-        yield _DRAFT_MISSING if drafts else _DRAFT_UNUSED
+    if drafts and model.draft is None:
+        yield _DRAFT_MISSING
+    if not drafts and model.draft is not None:
+        yield _DRAFT_UNUSED.format(model.draft.uri, speculative.method)
     if drafts and runtime is Runtime.SGLANG and model.adapters:
         yield _ADAPTED

@@ -47,12 +47,11 @@ def read_documents(file: str, completed: Completed = dict) -> list[Document]:
         if version != labels.API_VERSION:
             problems.append(f"{name}: apiVersion is {version!r}; this program reads {labels.API_VERSION}")
             continue
-        found = faults(body)
-        told = [*found.unknown, *found.mistyped]
+        meta, found = body.get("metadata") or {}, faults(body)
+        told = [*_faults_of_names(meta), *found.unknown, *found.mistyped]
         try:
-            whole = _complete(body)
             if not found.mistyped:
-                services.append(Document(InferenceService.parse(whole), body))
+                services.append(Document(InferenceService.parse(_complete(body, meta)), body))
         except InvalidService as error:
             told += str(error).splitlines()
         problems += [f"{name}: {line}" for line in told]
@@ -91,29 +90,27 @@ def _objects(file: str, documents: list[Any], *, listed: bool = False) -> Iterat
             yield document
 
 
-def _complete(body: Mapping[str, Any]) -> dict[str, Any]:
-    """With what the API server would add."""
-    given = body.get("metadata") or {}
-    if not given.get("name"):
-        raise InvalidService("metadata.name is absent; give the service a name")
-    meta = {"uid": "", **given, "namespace": given.get("namespace") or "default"}
-    for field in ("name", "namespace"):
-        if not isinstance(meta[field], str):
-            raise InvalidService(f"metadata.{field} is {meta[field]!r}, no text; put it in quotes")
-        _is_a_name(field, meta[field])
-    return {**body, "metadata": meta}
+def _complete(body: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
+    """With what the API server would add; of the metadata only names say anything here."""
+    name, namespace = meta.get("name") or "", meta.get("namespace") or "default"
+    return {**body, "metadata": {"uid": "", "name": str(name), "namespace": str(namespace)}}
 
 
 _FORMS = {"name": (schema.OBJECT_NAME, 253), "namespace": (schema.NAMESPACE, 63)}
 """And the most characters (RFC 1123 subdomain and label)."""
 
 
-def _is_a_name(field: str, given: str) -> None:
-    """As the API server asks of every object. Raises InvalidService."""
-    form, most = _FORMS[field]
-    try:
-        form.check(given)
-    except ValueError as error:
-        raise InvalidService(f"metadata.{field} {error}; it is {shown(given)}") from error
-    if len(given) > most:
-        raise InvalidService(f"metadata.{field} has {len(given)} characters, and at most {most} may be; shorten it")
+def _faults_of_names(meta: Mapping[str, Any]) -> Iterator[str]:
+    """As the API server asks of every object."""
+    if not meta.get("name"):
+        yield "metadata.name is absent; give the service a name"
+    for field, (form, most) in _FORMS.items():
+        given = meta.get(field) or None
+        if given is None:
+            continue
+        if not isinstance(given, str):
+            yield f"metadata.{field} is {shown(given)}, no text; put it in quotes"
+        elif not form.fits(given):
+            yield f"metadata.{field} {form.says}; it is {shown(given)}"
+        elif len(given) > most:
+            yield f"metadata.{field} has {len(given)} characters, and at most {most} may be; shorten it"

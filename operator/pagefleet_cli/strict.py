@@ -1,10 +1,11 @@
 """The form of an object as the CRD has it: the types of values, and no field that the API server would drop. Pure."""
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
+from pagefleet_api import kinds
 from pagefleet_api.crd import custom_resource_definition
 from pagefleet_api.wording import shown
 
@@ -36,11 +37,9 @@ def _schema() -> Schema:
 def _look(value: Any, schema: Schema, path: str, found: Faults) -> None:
     if value is None:  # as if it were not there
         return
-    kinds = _kinds(schema)
-    if kinds and not any(_KINDS[kind].holds(value) for kind in kinds):
-        found.mistyped.append(
-            f"{path} must be {' or '.join(_KINDS[kind].words for kind in kinds)}; it is {shown(value)}"
-        )
+    if not kinds.holds(schema, value):
+        takes = kinds.takes(schema, path.rpartition(".")[2], value)
+        found.mistyped.append(f"{path} must be {takes}; it is {shown(value)}")
         return
     if isinstance(value, list):
         for place, item in enumerate(value):
@@ -61,32 +60,6 @@ def _look_inside(value: Mapping[str, Any], schema: Schema, path: str, found: Fau
         else:
             at, beside = _join(path, str(name)), tuple(_join(path, known) for known in properties)
             found.unknown.append(f"{at} is not a field{_meant(at, beside)}")
-
-
-def _kinds(schema: Schema) -> list[str]:
-    """The types that a value may have; none where any may be."""
-    if schema.get("x-kubernetes-int-or-string"):
-        return ["integer", "string"]
-    return [schema["type"]] if "type" in schema else []
-
-
-class _Kind(NamedTuple):
-    words: str
-    holds: Callable[[Any], bool]
-
-
-def _is_whole(value: Any) -> bool:
-    """2.0 too. Source: `IsFloat64AJSONInteger` in kube-openapi/pkg/validation/validate."""
-    return not isinstance(value, bool) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
-
-
-_KINDS = {
-    "string": _Kind("text in quotes", lambda value: isinstance(value, str)),
-    "integer": _Kind("a whole number without quotes", _is_whole),
-    "boolean": _Kind("true or false, without quotes", lambda value: isinstance(value, bool)),
-    "object": _Kind("an object, which has fields", lambda value: isinstance(value, Mapping)),
-    "array": _Kind("a list", lambda value: isinstance(value, list)),
-}
 
 
 def _join(path: str, name: str) -> str:

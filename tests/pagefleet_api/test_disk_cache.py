@@ -16,7 +16,7 @@ ROOMY: tuple[dict[str, Any], ...] = (
     {"limits": {"ephemeral-storage": "201Gi"}},
 )
 REFUSED: tuple[tuple[dict[str, Any], dict[str, Any], str], ...] = (
-    ({"diskOffload": "200Gi"}, {}, "engine.kvCache.diskOffload needs engine.kvCache.hostOffload"),
+    ({"diskOffload": "200Gi"}, {}, "engine.kvCache.diskOffload 200Gi needs engine.kvCache.hostOffload"),
     ({**CACHE, "diskOffload": "1Mi"}, {}, "must be at least 1Gi and at most 1Pi"),
     (
         CACHE,
@@ -32,7 +32,7 @@ REFUSED: tuple[tuple[dict[str, Any], dict[str, Any], str], ...] = (
 
 
 ADAPTER = {"name": "sql", "uri": "pvc://trained/sql"}
-ADAPTED = "engine.kvCache.diskOffload is not available with model.adapters: SGLang finds blocks on the disk by their"
+ADAPTED = "engine.kvCache.diskOffload 200Gi is not available with model.adapters: SGLang finds blocks on the disk"
 
 
 def spec(cache: dict[str, Any], resources: dict[str, Any]) -> dict[str, Any]:

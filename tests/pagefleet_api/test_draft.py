@@ -26,24 +26,27 @@ REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
         if runtime not in TAKES
     ),
     (spec(Runtime.VLLM, None), "engine.speculative.method draft needs model.draft: a smaller model"),
-    (spec(Runtime.VLLM, engine={}), "model.draft is for engine.speculative.method draft alone; set that"),
+    (
+        spec(Runtime.VLLM, engine={}),
+        "model.draft hf://org/small is for engine.speculative.method draft, not for method none",
+    ),
     (
         spec(Runtime.VLLM, engine={"speculative": {"method": "ngram"}}),
-        "model.draft is for engine.speculative.method draft",
+        "model.draft hf://org/small is for engine.speculative.method draft, not for method ngram",
     ),
     (spec(Runtime.VLLM, {"uri": "oci://r/small"}), "give a folder as Hugging Face lays it out by hf://ORG/NAME"),
     (spec(Runtime.VLLM, {"uri": "hf://org/small/a.gguf"}), "give a folder as Hugging Face lays it out"),
     (spec(Runtime.VLLM, {"uri": 'pvc://c/a"b'}), "give a folder as Hugging Face lays it out"),
     (spec(Runtime.VLLM, {"uri": "https://host/a.gguf?download=1"}), "give a folder as Hugging Face lays it out"),
     (spec(Runtime.VLLM, {"uri": "small"}), "give a folder as Hugging Face lays it out"),
-    (spec(Runtime.VLLM, {"uri": "s3://b/small", "revision": "v1"}), "model.draft.revision is for hf:// alone"),
+    (spec(Runtime.VLLM, {"uri": "s3://b/small", "revision": "v1"}), "model.draft.revision v1 is for hf:// alone"),
     (
         spec(Runtime.VLLM, engine={"speculative": {"method": "draft", "lookupMax": 3}}),
         "engine.speculative.lookupMax and lookupMin say what is looked up",
     ),
     (
         spec(Runtime.SGLANG, engine={**GUESSING, "parallelism": {"pipeline": 2}}),
-        "engine.speculative.method draft is not available with engine.parallelism.pipeline above 1: no engine guesses",
+        "engine.speculative.method draft is not available with engine.parallelism.pipeline 2: no engine guesses",
     ),
     (
         spec(Runtime.SGLANG, model={"adapters": [{"name": "sql", "uri": "hf://org/sql"}]}),

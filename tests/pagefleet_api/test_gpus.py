@@ -48,23 +48,23 @@ SIZED = {"kvCache": {"size": "1Gi"}}
 @pytest.mark.parametrize(
     ("engine", "resources", "words"),
     [
-        ({"device": "cpu", **SIZED}, {"gpu": {"count": 1}}, "engine.device: cpu takes no GPU"),
-        ({"device": "paced"}, {"gpu": {"count": 1}}, "engine.device: paced takes no GPU"),
-        ({"device": "cpu", **SIZED, "parallelism": {"tensor": 2}}, {}, "engine.device: cpu takes no GPU"),
+        ({"device": "cpu", **SIZED}, {"gpu": {"count": 1}}, "engine.device cpu takes no GPU"),
+        ({"device": "paced"}, {"gpu": {"count": 1}}, "engine.device paced takes no GPU"),
+        ({"device": "cpu", **SIZED, "parallelism": {"tensor": 2}}, {}, "engine.device cpu takes no GPU"),
         (
             {"device": "cuda"},
             {"gpu": {"count": 0}},
-            "count 0 must be engine.parallelism.tensor times",
+            "count 0 must be engine.parallelism.tensor 1 times",
         ),
         (
             {"parallelism": {"tensor": 4}},
             {"gpu": {"count": 2}},
-            "count 2 must be engine.parallelism.tensor times pipeline, which is 4",
+            "count 2 must be engine.parallelism.tensor 4 times pipeline 1",
         ),
         (
             {**GROUPS, "parallelism": {"tensor": 2, "pipeline": 2}},
             {"gpu": {"count": 2}},
-            "count 2 must be engine.parallelism.tensor times pipeline, which is 4",
+            "count 2 must be engine.parallelism.tensor 2 times pipeline 2",
         ),
         ({"parallelism": {"tensor": 2}}, {"gpu": {"count": 0}}, "count 0 must be engine.parallelism.tensor"),
         ({"device": "cuda"}, {"limits": {"nvidia.com/gpu": 1}}, "nvidia.com/gpu must not be in resources.limits"),

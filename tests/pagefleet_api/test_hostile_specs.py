@@ -84,8 +84,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "bytes as JSON together, and 245760 are the most; shorten URIs and extraArgs, or move data of podTemplate",
     ),
-    "a long value": ({"replicas": "a" * _BYTES}, "spec.replicas: must be a valid integer"),
-    "a long quantity": ({"resources": {"limits": {"cpu": "a" * _BYTES}}}, "spec.resources.limits.cpu: 'aaa"),
+    "a long value": (
+        {"replicas": "a" * _BYTES},
+        "spec.replicas: must be a whole number from 0 to 10000",
+    ),
+    "a long quantity": (
+        {"resources": {"limits": {"cpu": "a" * _BYTES}}},
+        "spec.resources.limits.cpu: must be",
+    ),
     "a long name of a resource": ({"resources": {"limits": {"a" * _BYTES: "-"}}}, "spec.resources.limits.aaa"),
 }
 TAKEN: dict[str, dict[str, Any]] = {

@@ -18,19 +18,19 @@ def _with(adapter: str, *, revision: str | None = None, **more: Any) -> dict[str
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"uri": "ftp://host/x"}, "is no model URI: give hf://ORG/NAME"),
     ({"uri": "hf://org/name/../x"}, "without .. in the path"),
-    ({"uri": "s3://bucket/name", "revision": "v1"}, "model.revision is for hf:// alone"),
-    ({"uri": "pkg://name", "secretRef": {"name": "s"}}, "model.secretRef is for models that are downloaded"),
-    ({"uri": "pvc://claim", "cache": {"mode": "PVC", "pvc": "a"}}, "model.cache.mode: Node and PVC are for models"),
-    ({"uri": "hf://org/name", "cache": {"mode": "PVC"}}, "model.cache.mode: PVC takes model.cache.pvc"),
-    ({"uri": "hf://org/name", "cache": {"pvc": "a"}}, "model.cache.mode: PVC takes model.cache.pvc"),
-    ({"uri": "hf://org/name", "cache": {"limit": "1Gi"}}, "model.cache.mode: PVC takes model.cache.pvc"),
+    ({"uri": "s3://bucket/name", "revision": "v1"}, "model.revision v1 is for hf:// alone"),
+    ({"uri": "pkg://name", "secretRef": {"name": "s"}}, "model.secretRef s is for models that are downloaded"),
+    ({"uri": "pvc://claim", "cache": {"mode": "PVC", "pvc": "a"}}, "model.cache.mode PVC is for models"),
+    ({"uri": "hf://org/name", "cache": {"mode": "PVC"}}, "model.cache.pvc is required with"),
+    ({"uri": "hf://org/name", "cache": {"pvc": "a"}}, "model.cache.pvc a is for model.cache.mode PVC"),
+    ({"uri": "hf://org/name", "cache": {"limit": "1Gi"}}, "model.cache.limit 1Gi is for model.cache.mode PVC"),
     (
         {"uri": "hf://org/name", "cache": {"prefetch": False}},
-        "model.cache.prefetch: false is for model.cache.mode: PVC",
+        "model.cache.prefetch false is for model.cache.mode PVC",
     ),
     (
         {"uri": "hf://org/name", "cache": {"mode": "PVC", "pvc": "a", "limit": "1Gi", "prefetch": False}},
-        "model.cache.prefetch: false is for model.cache.mode: PVC without",
+        "model.cache.prefetch false is not available with model.cache.limit 1Gi",
     ),
     (
         {"uri": "hf://org/name", "cache": {"mode": "PVC", "pvc": "a", "limit": 1}},
@@ -46,9 +46,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (_with("file:///a\vb"), "without .. or any of ,=@ in the path"),
     (_with("https://host/a.gguf?download=1"), "give a folder as PEFT writes it by hf://ORG/NAME"),
     (_with("https://host/a.gguf"), "give a folder as PEFT writes it by hf://ORG/NAME"),
-    (_with("s3://b/a", revision="v1"), "model.adapters[sql].revision is for hf:// alone"),
-    (_with("pvc://claim/a", secret={"name": "s"}), "model.secretRef is for models that are downloaded"),
-    (_with("file:///a", cache={"mode": "Node"}), "model.cache.mode: Node and PVC are for models"),
+    (_with("s3://b/a", revision="v1"), "model.adapters[sql].revision v1 is for hf:// alone"),
+    (_with("pvc://claim/a", secret={"name": "s"}), "model.secretRef s is for models that are downloaded"),
+    (_with("file:///a", cache={"mode": "Node"}), "model.cache.mode Node is for models"),
 ]
 """Specs of a model and the words that refuse them."""
 

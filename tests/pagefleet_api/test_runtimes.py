@@ -56,7 +56,7 @@ CLASHES = (
     ),
     (
         engine(Runtime.VLLM, device="cpu", kvCache={"size": "1Gi", "hostOffload": "2Gi"}),
-        "engine.kvCache.hostOffload is for a cache on a GPU",
+        "engine.kvCache.hostOffload 2Gi is for a cache on a GPU",
     ),
     (engine(Runtime.VLLM, device="paced"), "engine.device paced is not available with engine.runtime vllm"),
     ({"runtime": "custom", "image": "e"}, "engine.custom is required"),
@@ -64,8 +64,11 @@ CLASHES = (
         engine(Runtime.TGI, parallelism={"pipeline": 3}),
         "pipeline 3 is not available with engine.runtime tgi; use engine.parallelism.tensor on the GPUs of one node",
     ),
-    (engine(Runtime.VLLM, custom={}), "engine.custom is only for engine.runtime custom"),
-    (engine(Runtime.VLLM, extraArgs=["--port=9"]), "engine.extraArgs must not have a flag"),
+    (engine(Runtime.VLLM, custom={}), "engine.custom is for engine.runtime custom, not for engine.runtime vllm"),
+    (
+        engine(Runtime.VLLM, extraArgs=["--port=9"]),
+        "engine.extraArgs must not have --port=9: the operator gives",
+    ),
     (engine(Runtime.PAGEFLEET, extraArgs=["--model", "x"]), "use model.servedName"),
     (
         engine(Runtime.VLLM, speculative={"method": "ngram", "lookupMin": 5, "lookupMax": 4}),
@@ -74,15 +77,15 @@ CLASHES = (
     (engine(Runtime.VLLM, speculative={"tokens": 3}), "engine.speculative.method is none; set method"),
     (
         engine(Runtime.SGLANG, speculative={"method": "ngram"}, parallelism={"pipeline": 2}),
-        "engine.speculative.method ngram is not available with engine.parallelism.pipeline above 1: no engine",
+        "engine.speculative.method ngram is not available with engine.parallelism.pipeline 2: no engine",
     ),
     (
         engine(Runtime.VLLM, speculative={"method": "ngram"}, parallelism={"pipeline": 2}),
-        "engine.speculative.method ngram is not available with engine.parallelism.pipeline above 1: no engine",
+        "engine.speculative.method ngram is not available with engine.parallelism.pipeline 2: no engine",
     ),
     (
         engine(Runtime.SGLANG, speculative={"method": "ngram"}, kvCache={"blockSize": 64}),
-        "engine.kvCache.blockSize above 1",
+        "engine.kvCache.blockSize 64",
     ),
     (
         engine(Runtime.VLLM, scheduling={"policy": "sjf"}),
@@ -129,7 +132,7 @@ def test_a_custom_engine_has_its_own_flags() -> None:
 
 def test_a_model_in_a_python_package_is_for_our_engine_alone() -> None:
     parsed(engine(Runtime.PAGEFLEET), "pkg://m")
-    with pytest.raises(InvalidService, match=r"model\.uri pkg://m: pkg:// is only for engine\.runtime pagefleet"):
+    with pytest.raises(InvalidService, match=r"model\.uri pkg://m: pkg:// is for engine\.runtime pagefleet, not"):
         parsed(engine(Runtime.VLLM), "pkg://m")
 
 

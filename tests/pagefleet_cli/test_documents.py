@@ -49,20 +49,42 @@ def test_what_is_no_object_is_told_in_a_line(tmp_path: Path, text: str, words: s
          "target: {averageValue: 4}}]}}",
          "spec.autoscaling.metrics[0].typ is not a field; did you mean spec.autoscaling.metrics[0].type?"),
         ("{model: {uri: pkg://m}, engine: {maxNumSeqs: 0}}",
-         "spec.engine.maxNumSeqs: must be greater than or equal to 1 (given: 0)"),
+         "spec.engine.maxNumSeqs: must be a whole number from 1 to 65536 (given: 0)"),
         ("{model: {uri: pkg://m}, drain: {timeoutSeconds: 2m}}",
-         "spec.drain.timeoutSeconds must be a whole number without quotes; it is '2m'"),
-        ("{model: {uri: pkg://m}, replicas: true}", "spec.replicas must be a whole number without quotes; it is True"),
+         "spec.drain.timeoutSeconds must be a whole number of seconds from 0 to 86400, without quotes; it is '2m'"),
+        ("{model: {uri: pkg://m}, autoscaling: {maxReplicas: 2, metrics: [{type: TimeToFirstToken, "
+         "target: {p95: 500}}]}}",
+         "spec.autoscaling.metrics[0].target.p95 must be text in quotes: a duration such as 500ms or 1m30s; it is 500"),
+        ("{model: {uri: pkg://m}, engine: {kvCache: {size: 1.5}}}",
+         "spec.engine.kvCache.size must be a quantity such as 512Mi, at least 1Mi and at most 1Pi, in quotes; it is"),
+        ("{model: {uri: pkg://m}, engine: {kvCache: {dtype: 8}}}",
+         "spec.engine.kvCache.dtype must be text in quotes: one of auto, fp8; it is 8"),
+        ("{model: {uri: pkg://m}, replicas: true}", "spec.replicas must be a whole number from 0 to 10000; it is True"),
         ("{model: {uri: 5}}", "spec.model.uri must be text in quotes; it is 5"),
         ("{model: {uri: pkg://m}, drain: 600}", "spec.drain must be an object, which has fields; it is 600"),
         ("{model: {uri: pkg://m}, engine: {extraArgs: --x}}", "spec.engine.extraArgs must be a list; it is '--x'"),
         ("{model: {uri: pkg://m}, resources: {limits: {cpu: [1]}}}",
-         "spec.resources.limits.cpu must be a whole number without quotes or text in quotes; it is [1]"),
+         "spec.resources.limits.cpu must be a quantity such as '512Mi', '2Gi' or '0.5', at least 0; it is [1]"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_with_the_way_out(tmp_path: Path, spec: str, line: str) -> None:
     (told,) = refusal(tmp_path, f"{HEAD}spec: {spec}\n")
     assert told.startswith(f"InferenceService a: {line}")
+
+
+@pytest.mark.parametrize("fields", ["generation: x", "uid: 5", "managedFields: 5", "managedFields: [5]", "5: 6"])
+def test_of_what_only_the_api_server_writes_nothing_is_asked(tmp_path: Path, fields: str) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(GOOD.replace("name: a", f"name: a, {fields}"))
+    assert [service.name for service in read_services(str(file))] == ["a"]
+
+
+def test_a_name_that_no_object_can_have_is_told_first_and_hides_nothing(tmp_path: Path) -> None:
+    text = (
+        GOOD.replace("{name: a}", "{name: A, namespace: B}").replace("pkg://m", "m").replace("spec: {", "spec: {x: 1, ")
+    )
+    said = [line.removeprefix("InferenceService A: ").partition(" ")[0] for line in refusal(tmp_path, text)]
+    assert said == ["metadata.name", "metadata.namespace", "spec.x", "spec.model.uri:"]
 
 
 def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:

