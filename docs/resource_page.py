@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 from docs.markdown import code, table
 from pagefleet_api import labels
-from pagefleet_api.crd import PRINTER_COLUMNS, structural
+from pagefleet_api.crd import PRINTER_COLUMNS
 from pagefleet_api.service import Spec
 from pagefleet_api.status import Status
+from pagefleet_api.structural import structural
 
 _DEFAULT = re.compile(r" ?\bDefault: (.+?)\.(?=\s|$)")
 

@@ -30,17 +30,17 @@ MISTAKES = [
     pytest.param(
         bad(engine={"flashAttention": True}), 'unknown field "spec.engine.flashAttention"', id="unknown engine field"
     ),
-    pytest.param(bad(resources={"gpu": {"count": 1}}), "engine.device: cpu takes no GPU", id="a GPU for a CPU"),
+    pytest.param(bad(resources={"gpu": {"count": 1}}), "engine.device cpu takes no GPU", id="a GPU for a CPU"),
     pytest.param(
         bad(autoscaling={"minReplicas": 5, "maxReplicas": 3}),
-        "spec.autoscaling.minReplicas: Forbidden: must not be above maxReplicas; lower",
+        "spec.autoscaling.minReplicas: Forbidden: minReplicas 5 must not be above maxReplicas 3; lower",
         id="min above max",
     ),
-    pytest.param(bad(autoscaling={"minReplicas": 0, "maxReplicas": 3}), "autoscaling.minReplicas: 0", id="min 0"),
+    pytest.param(bad(autoscaling={"minReplicas": 0, "maxReplicas": 3}), "autoscaling.minReplicas 0 is not", id="min 0"),
     pytest.param(bad(autoscaling={"minReplicas": 1}), "autoscaling.maxReplicas is required unless", id="no max"),
     pytest.param(
         bad(rollout={"maxSurge": 0, "maxUnavailable": "0%"}),
-        "rollout.maxSurge and rollout.maxUnavailable must not both be 0",
+        "rollout.maxSurge 0 and rollout.maxUnavailable 0% must not both be 0",
         id="no pod could be replaced",
     ),
     pytest.param(bad(engine={"kvCache": {}}), "engine.kvCache.size is required", id="no cache size on a CPU"),
@@ -65,7 +65,7 @@ def test_a_mistake_in_a_patch_leaves_the_running_service_alone(place: BoxSite, k
     before = service.object()["metadata"]["generation"]
     patch = '{"spec": {"rollout": {"maxSurge": 0, "maxUnavailable": 0}}}'
     refused = kubectl.attempt("patch", KIND, "x", "--type=merge", "-p", patch)
-    assert "rollout.maxSurge and rollout.maxUnavailable must not both be 0" in refused.stderr
+    assert "rollout.maxSurge 0 and rollout.maxUnavailable 0 must not both be 0" in refused.stderr
     assert service.object()["metadata"]["generation"] == before
 
 

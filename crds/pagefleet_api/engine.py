@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
 
-from pagefleet_api import runtime_rules, scheduling, speculative
+from pagefleet_api import resource_limits, runtime_rules, scheduling, speculative
 from pagefleet_api.agreement import Agreeing
 from pagefleet_api.custom_engine import Argument, CustomEngine
 from pagefleet_api.disk_cache import HOST_RULE, NEEDS_HOST, DiskSize
@@ -102,6 +102,7 @@ class Engine(Agreeing):
                 "self.kvCache.hostOffload",
                 field="kvCache.hostOffload",
             ),
+            resource_limits.HOST_SHARES_RULE,
             *runtime_rules.cel(),
             *speculative.RULES,
             *scheduling.RULES,
@@ -164,6 +165,8 @@ class Engine(Agreeing):
         stages, block_size = self.parallelism.pipeline, self.kv_cache.block_size
         yield from speculative.refusals(self.speculative, self.runtime, pipeline=stages, block_size=block_size)
         yield from scheduling.refusals(self.scheduling.policy, self.runtime)
+        if self.runtime is Runtime.SGLANG:
+            yield from resource_limits.host_shares_refusals(self.kv_cache.host_offload, self.parallelism.tensor)
         if self.device is Device.CPU and self.kv_cache.host_offload is not None:
             yield _NO_HOST.format(self.kv_cache.host_offload)
         if self.device is Device.CPU and self.kv_cache.size is None and self.runtime is not Runtime.CUSTOM:

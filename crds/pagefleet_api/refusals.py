@@ -62,7 +62,7 @@ def _words(kind: type[Model], problem: Mapping[str, Any]) -> str:
     if problem["type"].endswith(_OF_ANOTHER_KIND):
         schema = inside(_schema(kind), problem["loc"])
         return f"must be {kinds.takes(schema, problem['loc'][-1] if problem['loc'] else '', problem['input'])}"
-    words = problem["msg"].removeprefix("Value error, ").replace(" after validation", "")
+    words = str(problem["msg"]).removeprefix("Value error, ").replace(" after validation", "")
     for theirs, ours in _OURS.items():
         words = words.replace(theirs, ours)
     return words

@@ -34,14 +34,27 @@ def host_cache_refusals(host: str | None, limits: Mapping[str, str]) -> Iterator
 
 
 def host_shares_refusals(host: str | None, ranks: int) -> Iterator[str]:
-    """Why `ranks` processes, each of which takes whole gigabytes, cannot share so much memory."""
+    """Why `ranks` processes of SGLang, each of which takes whole gigabytes, cannot share so much memory."""
     if host is not None and quantity.to_bytes(host) < ranks * 10**9:
-        yield (
-            f"engine.kvCache.hostOffload {host}: sglang takes whole gigabytes for each of the {ranks} GPUs of "
-            f"parallelism.tensor; give at least {ranks}G"
-        )
+        yield _SHARES.format(host, ranks, ranks)
 
 
+_SHARES = (
+    "engine.kvCache.hostOffload {}: sglang takes whole gigabytes for each of the {} GPUs of parallelism.tensor; give "
+    "at least {}G"
+)
+_SHARED = "string(self.kvCache.hostOffload)"
+_RANKS = "(has(self.parallelism) && has(self.parallelism.tensor) ? self.parallelism.tensor : 1)"
+HOST_SHARES_RULE = joint(
+    "!has(self.runtime) || self.runtime != 'sglang' || !has(self.kvCache) || !has(self.kvCache.hostOffload) "
+    f"|| !isQuantity({_SHARED}) || quantity({_SHARED}).asApproximateFloat() >= 1000000000.0 * double({_RANKS})",
+    _SHARES,
+    *(_SHARED, _RANKS, _RANKS),
+    field="kvCache.hostOffload",
+    plain="engine.kvCache.hostOffload: sglang takes whole gigabytes for each of the GPUs of parallelism.tensor; give "
+    "at least so many",
+)
+"""For the API server, on the engine."""
 _PART = (
     "engine.kvCache.hostOffload {} must be below resources.limits.memory {}, which it is a part of; raise the limit or "
     "lower hostOffload"

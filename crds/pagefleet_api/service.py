@@ -30,7 +30,6 @@ from pagefleet_api.refusals import LINE_CHARACTERS, usable
 from pagefleet_api.refusals import InvalidService as InvalidService
 from pagefleet_api.rollout import Analysis as Analysis
 from pagefleet_api.rollout import Rollout as Rollout
-from pagefleet_api.runtimes import Runtime
 from pagefleet_api.scaling import Autoscaling
 from pagefleet_api.schema import SERVER_DEFAULT, Model, Quantity, Seconds, rules
 from pagefleet_api.wording import brief
@@ -134,8 +133,6 @@ class Spec(Agreeing):
         others = {*resources.limits, *resources.requests}
         yield from gpus.refusals(engine.device, engine.parallelism, resources.gpu, others)
         yield from resource_limits.host_cache_refusals(engine.kv_cache.host_offload, resources.limits)
-        if engine.runtime is Runtime.SGLANG:
-            yield from resource_limits.host_shares_refusals(engine.kv_cache.host_offload, engine.parallelism.tensor)
         disk, adapted = engine.kv_cache.disk_offload, bool(model.adapters)
         yield from disk_cache.refusals(disk, resources.requests, resources.limits, adapters=adapted)
         yield from speculative.draft_refusals(engine.speculative, engine.runtime, model)

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 import yaml
 
-from pagefleet_api.crd import custom_resource_definition, structural
+from pagefleet_api.crd import custom_resource_definition
 from pagefleet_api.scaling import MetricType
 from pagefleet_api.service import InferenceService, InvalidService, Spec
 from pagefleet_api.status import Status
+from pagefleet_api.structural import structural
 
 ROOT = Path(__file__).parents[2]
 SGLANG_OF_EIGHT = {

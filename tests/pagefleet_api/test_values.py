@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from pagefleet_api.crd import structural
 from pagefleet_api.service import InferenceService, InvalidService, Spec
+from pagefleet_api.structural import structural
 from tests.pagefleet_api.test_service import body, nodes
 
 _NIGHT = {"name": "night", "start": "22:00", "end": "06:00", "minReplicas": 1}

@@ -118,6 +118,14 @@ ENGINES = (
         **ON_SGLANG,
         scheduling={"policy": "fair"},
     ),
+    _engine(
+        "engine.kvCache.hostOffload 3Gi: sglang takes whole gigabytes for each of the 8 GPUs of parallelism.tensor; "
+        "give at least 8G",
+        "kvCache.hostOffload",
+        **ON_SGLANG,
+        parallelism={"tensor": 8},
+        kvCache={"hostOffload": "3Gi"},
+    ),
     Case(
         {"engine": {**ON_SGLANG, "kvCache": {"diskOffload": "200Gi"}}},
         "spec.engine.kvCache",

@@ -114,8 +114,12 @@ def test_why_groups_are_not_made_is_told_by_the_sets_events_and_that_it_lasts(
         ({"runtime": "pagefleet"}, {}, "engine.parallelism.pipeline 2 is not available with engine.runtime pagefleet"),
         ({}, {"rollout": {"analysis": {}}}, "rollout.analysis is not available with engine.parallelism.pipeline"),
         ({}, {"model": {"uri": "hf://o/n"}}, "model.cache.mode None is not available with engine.parallelism.pipeline"),
-        ({}, {"resources": {"gpu": {"count": 2}}}, "must be engine.parallelism.tensor times pipeline"),
-        ({"device": "cpu", "kvCache": {"size": "1Gi"}}, {}, "engine.device: cpu takes no GPU"),
+        (
+            {},
+            {"resources": {"gpu": {"count": 2}}},
+            "count 2 must be engine.parallelism.tensor 2 times pipeline 2",
+        ),
+        ({"device": "cpu", "kvCache": {"size": "1Gi"}}, {}, "engine.device cpu takes no GPU"),
     ],
 )
 def test_what_groups_cannot_be_is_refused(api: Api, namespace: str, engine: Json, spec: Json, words: str) -> None:
