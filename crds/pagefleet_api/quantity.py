@@ -10,7 +10,7 @@ PATTERN = r"^[+]?([0-9]{1,20}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][-+]?[0-9]{1,2}
 """Bounded on purpose: an exponent of seven digits is a number that takes minutes to write out."""
 ANY = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+|[KMGTPE]i|[numkMGTPE])?$"
 """The same without the bounds, and negative ones."""
-FEWER_DIGITS = "must be written with at most 20 digits on each side of the point and 2 after an e"
+FEWER_DIGITS = "must be written with at most 20 digits on each side of the point and 2 in the exponent"
 """For who wrote a quantity beyond these bounds."""
 EXAMPLES = "'512Mi', '2Gi' or '0.5'"
 _SYNTAX = re.compile(PATTERN)

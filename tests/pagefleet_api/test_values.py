@@ -50,7 +50,7 @@ NO_QUANTITY: tuple[tuple[dict[str, Any], str, str, str], ...] = (
         ({"resources": {"limits": {"memory": value}}}, "resources.limits[memory]", value, words)
         for value, words in (
             ("-1", "must be at least 0"),
-            ("1e100", "must be written with at most 20 digits on each side of the point and 2 after an e"),
+            ("1e100", "must be written with at most 20 digits on each side of the point and 2 in the exponent"),
             ("2Gigs", "must be a quantity such as '512Mi', '2Gi' or '0.5'"),
         )
     ),
