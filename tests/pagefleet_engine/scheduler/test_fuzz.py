@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from pagefleet_engine.kv import table
 from pagefleet_engine.scheduler.policies import POLICIES
-from pagefleet_engine.scheduler.seats import RESERVE_AFTER_PREEMPTIONS
 from pagefleet_engine.steps import execute
 from pagefleet_engine.wire import Submit
 from tests.pagefleet_engine.core.chain_runner import expected_answer, expected_prompt_logprobs
@@ -163,7 +162,7 @@ def test_answers_are_the_same_in_a_pool_that_preempts_all_the_time(seed: int, po
     rig = squeeze(random.Random(seed), OPERATIONS // 10, lookahead=lookahead, policy=policy)
     assert rig.scheduler.snapshot().preemptions_total > 10
     if policy != "priority":  # where better ones come later, nobody can be sure of a seat
-        assert max(rig.preemptions.values()) <= RESERVE_AFTER_PREEMPTIONS
+        assert max(rig.preemptions.values()) <= 3
 
 
 @pytest.mark.parametrize("lookahead", [False, True])

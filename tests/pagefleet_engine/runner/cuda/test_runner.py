@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from pagefleet_engine.core.run import make_first_tokens
 from pagefleet_engine.models.adapter_weights import AdapterSource
@@ -86,17 +87,27 @@ def test_greedy_answers_are_the_cpus(model: tuple[ModelConfig, Weights], device:
     [
         {"logit_bias": ((7, 50.0),)},
         {"barred_token_ids": (7,), "barred_before": 100, "logit_bias": ((7, 50.0), (9, 40.0))},
+        {"barred_token_ids": (7,), "barred_before": 19, "logit_bias": ((7, 50.0), (9, 40.0))},
         {"repetition_penalty": 1.1, "logit_bias": FEW_TOKENS},
         {"frequency_penalty": 1.5, "logit_bias": FEW_TOKENS},
         {"presence_penalty": 1.5, "logit_bias": FEW_TOKENS},
     ],
-    ids=["bias", "barred", "repetition", "frequency", "presence"],
+    ids=["bias", "barred", "barred for two tokens", "repetition", "frequency", "presence"],
 )
 def test_greedy_answers_with_a_wish_are_the_cpus(
     model: tuple[ModelConfig, Weights], device: str, wish: dict[str, object]
 ) -> None:
     sampling = Sampling(seed=0, temperature=0.0, **wish)  # type: ignore[arg-type]  # a table of fields
     assert answers(gpu_runner(model, device), sampling, 6) == answers(cpu_runner(model), sampling, 6)
+
+
+def test_asking_for_log_probabilities_or_for_cuts_that_keep_all_draws_the_same(
+    model: tuple[ModelConfig, Weights], device: str
+) -> None:
+    plain = Sampling(seed=11, temperature=2.0)
+    wanted = answers(gpu_runner(model, device), plain, 6)
+    for wish in ({"top_logprobs": 0}, {"top_k": model[0].vocab_size}, {"logit_bias": ((7, 0.0),)}):
+        assert answers(gpu_runner(model, device), replace(plain, **wish), 6) == wanted
 
 
 def test_a_seat_has_the_whole_seed_of_its_request(model: tuple[ModelConfig, Weights], device: str) -> None:
