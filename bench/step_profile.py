@@ -1,5 +1,6 @@
 """Where the time of a step goes on a GPU: `python -m bench.step_profile --model llama-8b-shape [--json OUT]`.
 
+With `--batches N...` there are decode steps of so many rows alone, with `--no-kernels` no profile: to compare versions.
 With `--adapters N` there are N random LoRA adapters of rank 16 of all matrices, and every row asks for one of them.
 
 Decode steps at a context of 1,024 tokens, launched one ahead as the engine's loop does, and one prefill step of
@@ -111,8 +112,8 @@ def by_kernel(work: Callable[[], object]) -> list[tuple[str, int, float]]:
     return [(name, count[name], round(us, 1)) for name, us in spent.most_common(14)]
 
 
-def measure(model: str, launch: Launch) -> list[dict[str, Any]]:
-    """One line a step kind."""
+def measure(model: str, launch: Launch, batches: Sequence[int] | None, *, kernels: bool) -> list[dict[str, Any]]:
+    """One line a step kind: decodes of these batches, or of BATCHES and a prefill."""
     adapters = len(launch.adapters)
     loaded = loading.load(launch)
     runner: Any = loaded.runner
@@ -121,16 +122,19 @@ def measure(model: str, launch: Launch) -> list[dict[str, Any]]:
     while runner.idle_work():
         pass
     lines: list[dict[str, Any]] = [{"model": model, "phases_s": loaded.phase_s, "memory_bytes": loaded.memory_bytes}]
-    for batch in BATCHES:
+    for batch in batches or BATCHES:
         run(runner, decode_steps(batch, 4, adapters))
         runs = sorted(run(runner, decode_steps(batch, STEPS, adapters)) / STEPS * 1e3 for _ in range(3))
-        kernels = by_kernel(functools.partial(run, runner, decode_steps(batch, 2, adapters)))
-        lines.append({"model": model, "step": f"decode-b{batch}", "ms": runs, "kernels_of_2": kernels})
-    run(runner, [prefill_step(adapters)])
-    runs = sorted(run(runner, [prefill_step(adapters) for _ in range(4)]) / 4 * 1e3 for _ in range(3))
-    tok_s = PROMPTS * PROMPT_TOKENS / runs[1] * 1e3
-    kernels = by_kernel(lambda: run(runner, [prefill_step(adapters)]))
-    lines.append({"model": model, "step": "prefill-4x2k", "ms": runs, "tok_s": round(tok_s), "kernels": kernels})
+        lines.append({"model": model, "step": f"decode-b{batch}", "ms": runs})
+        if kernels:
+            lines[-1]["kernels_of_2"] = by_kernel(functools.partial(run, runner, decode_steps(batch, 2, adapters)))
+    if batches is None:
+        run(runner, [prefill_step(adapters)])
+        runs = sorted(run(runner, [prefill_step(adapters) for _ in range(4)]) / 4 * 1e3 for _ in range(3))
+        tok_s = PROMPTS * PROMPT_TOKENS / runs[1] * 1e3
+        lines.append({"model": model, "step": "prefill-4x2k", "ms": runs, "tok_s": round(tok_s)})
+        if kernels:
+            lines[-1]["kernels"] = by_kernel(lambda: run(runner, [prefill_step(adapters)]))
     return lines
 
 
@@ -147,6 +151,8 @@ def main() -> None:
     parser.add_argument("--model", default="llama-8b-shape")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--adapters", type=int, default=0, metavar="N")
+    parser.add_argument("--batches", type=int, nargs="+", metavar="N")
+    parser.add_argument("--kernels", action=argparse.BooleanOptionalAction, default=True)
     arguments = parser.parse_args()
     folder = write_shape(arguments.model, Path(tempfile.gettempdir()))
     launch = Launch(
@@ -157,7 +163,7 @@ def main() -> None:
         dtype="bfloat16",
         max_model_len=4096,
     )
-    lines = measure(arguments.model, launch)
+    lines = measure(arguments.model, launch, arguments.batches, kernels=arguments.kernels)
     for line in lines:
         kernels = line.pop("kernels_of_2", None) or line.pop("kernels", None) or []
         print(json.dumps(line))

@@ -8,8 +8,8 @@
 #
 # PARTs, in this order by default: online-8b busy-8b offline-8b offline-06b online-06b static-8b; also cache-8b,
 # memory-8b, decode-8b, decode-06b, and long-8b (outputs of 1,024 tokens, three minutes). Needs python3 with torch and
-# transformers, and the engine's other packages on PYTHONPATH; nothing is installed. The first server of a fresh
-# machine is its cold start.
+# transformers, and the engine's other packages on PYTHONPATH (bench/engine/pack.sh); nothing is installed. The first
+# server of a fresh machine is its cold start.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 export PYTHONPATH="$PWD/crds:$PWD/engine_image:$PWD${PYTHONPATH:+:$PYTHONPATH}"
