@@ -4,6 +4,9 @@ Before each launch, and again in each call of a device function, it looks throug
 replace by its own. Kernels are compiled in processes of their own here, so that replacing once and for all will do.
 Each intermediate value gets a type whose shape is made of objects, the same few over and over; they are kept. Each sum
 and product of integers is computed a second time, in 64 bits, for an assertion that it then leaves out.
+
+And a block's products are added up in one order for all of its rows, as on a GPU. NumPy's matrix product leaves that
+to a library whose order depends on the row on some processors.
 """
 
 import os
@@ -11,6 +14,8 @@ from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
+
+import numpy
 
 
 @cache
@@ -26,7 +31,22 @@ def replace_the_language_once() -> None:
     builder = interpreter.interpreter_builder
     assert not builder.options.debug  # with it, overflows are asserted
     builder.options = replace(builder.options, sanitize_overflow=False)
+    _add_products_in_order()
     _describe_types_once()
+
+
+def _add_products_in_order() -> None:
+    from triton.runtime import interpreter
+
+    library = interpreter.InterpreterBuilder.create_dot
+
+    def create_dot(self: Any, a: Any, b: Any, d: Any, *options: Any) -> Any:
+        if a.data.dtype.kind != "f":  # integers have one sum, and 8-bit floats lie in integers
+            return library(self, a, b, d, *options)
+        products = numpy.einsum("...mk,...kn->...mn", a.data, b.data, dtype=d.data.dtype)
+        return interpreter.TensorHandle(products + d.data, d.dtype.scalar)
+
+    interpreter.InterpreterBuilder.create_dot = create_dot
 
 
 def _describe_types_once() -> None:
