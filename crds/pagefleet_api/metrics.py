@@ -4,6 +4,8 @@ scraper reads from here, dashboards and alerts are checked against it."""
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pagefleet_api.start_phase import StartPhase
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Served whatever the scraper asks for: an OpenMetrics answer may rename `vllm:x` to `vllm_x`."""
 
@@ -171,7 +173,13 @@ class Engine:
         unit="seconds",
     )
     BATCH_TOKENS = _histogram("batch_tokens", "Tokens computed in one step.", _TOKENS, MODEL)
-    STARTUP_PHASE = _gauge("startup_phase_seconds", "Time of each phase of the start.", MODEL, "phase", unit="seconds")
+    STARTUP_PHASE = _gauge(
+        "startup_phase_seconds",
+        f"Time of each phase of the start: {', '.join(StartPhase)}; profile and graphs on a GPU alone.",
+        MODEL,
+        "phase",
+        unit="seconds",
+    )
 
 
 ENGINE = tuple(value for value in vars(Engine).values() if isinstance(value, Metric))

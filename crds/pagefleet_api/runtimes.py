@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from pagefleet_api import labels
 from pagefleet_api.knobs import Knob
+from pagefleet_api.start_phase import StartPhase
 
 
 class Runtime(StrEnum):
@@ -112,7 +113,7 @@ _PAGEFLEET = MetricNames(
     itl=("pagefleet_inter_token_latency_seconds",),
     ended=(_sum("pagefleet_requests_total"),),
     failed=(_sum("pagefleet_requests_total", outcome="error"),),
-    weights=(_sum("pagefleet_startup_phase_seconds", phase="weights"),),
+    weights=(_sum("pagefleet_startup_phase_seconds", phase=StartPhase.WEIGHTS),),
 )
 _VLLM = MetricNames(
     running=(_sum("vllm:num_requests_running"),),

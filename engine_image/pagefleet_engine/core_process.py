@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 
 from pagefleet_api.launch import Launch
+from pagefleet_api.start_phase import StartPhase
 from pagefleet_engine import logs
 from pagefleet_engine.core import paced
 from pagefleet_engine.core.paced import PACED
@@ -40,7 +41,7 @@ def load_runner(launch: Launch) -> LoadedRunner:
         loaded = loading.load(launch)
     except (ModelError, LaunchImpossible) as error:
         raise StartImpossible(str(error)) from error
-    return loaded._replace(phase_s={"import": import_s, **loaded.phase_s})
+    return loaded._replace(phase_s={StartPhase.IMPORT: import_s, **loaded.phase_s})
 
 
 def _load_paced(launch: Launch) -> LoadedRunner:

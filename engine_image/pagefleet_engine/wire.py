@@ -6,6 +6,7 @@ step, so a frame carries lists.
 
 import msgspec
 
+from pagefleet_api.start_phase import StartPhase
 from pagefleet_engine.steps import Sampling, TokenLogprobs
 
 FRAME_HEADER_BYTES = 4
@@ -95,7 +96,7 @@ class CoreReady(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     dtype: str
     device: str
     memory_bytes: dict[str, int]
-    startup_phase_s: dict[str, float]
+    startup_phase_s: dict[StartPhase, float]
 
 
 class CoreFailed(msgspec.Struct, frozen=True, tag="failed"):

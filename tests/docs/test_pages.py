@@ -15,6 +15,7 @@ from docs.resource_page import DefaultMismatch, resource_page
 from pagefleet_api.metrics import ENGINE, OPERATOR, VLLM_ALIASES, Metric
 from pagefleet_api.reasons import ConditionType, EventReason, Reason
 from pagefleet_api.service import InferenceService
+from pagefleet_api.start_phase import StartPhase
 from pagefleet_engine.api import errors, fields
 from pagefleet_engine.api.requests import ChatRequest, CompletionRequest
 
@@ -120,6 +121,11 @@ def test_every_alias_is_on_the_page_with_what_it_copies() -> None:
     page = _page("metrics.md")
     for alias, of in VLLM_ALIASES:
         assert f"| `{alias.name}` | `{of.name}` |" in page
+
+
+def test_the_phases_of_a_start_are_on_the_page_in_their_order() -> None:
+    told = re.findall(r"^\| `(\w+)` \|", _page("start-up.md").split("\n## ")[0], re.MULTILINE)
+    assert told == list(StartPhase)
 
 
 def test_a_description_that_says_another_default_than_the_type_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

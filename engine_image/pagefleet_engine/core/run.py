@@ -15,6 +15,7 @@ import setproctitle
 
 from pagefleet_api.launch import Launch
 from pagefleet_api.sizing import BLOCK_TOKENS
+from pagefleet_api.start_phase import StartPhase
 from pagefleet_engine.core.channel import ChannelClosed, CoreChannel
 from pagefleet_engine.core.loop import HEARTBEAT_INTERVAL_S, CoreLoop
 from pagefleet_engine.scheduler.admission import Capacity, answer_room
@@ -40,8 +41,7 @@ class LoadedRunner(NamedTuple):
     """A runner with its weights and KV memory in place, and what the API process must know of it.
 
     `max_model_len` is the model's window, already cut to `Launch.max_model_len`; `device` is "cpu", "cuda…" or
-    "paced"; `memory_bytes` and `phase_s` are keyed as the metrics `memory_bytes{kind}` and
-    `startup_phase_seconds{phase}`.
+    "paced"; `memory_bytes` is keyed as the metric `memory_bytes{kind}`; `phase_s` has what came before the first token.
     """
 
     runner: Runner
@@ -49,7 +49,7 @@ class LoadedRunner(NamedTuple):
     dtype: str
     device: str
     memory_bytes: dict[str, int]
-    phase_s: dict[str, float]
+    phase_s: dict[StartPhase, float]
     vocab_size: int
 
 
@@ -105,7 +105,7 @@ def _serve(channel: CoreChannel, launch: Launch, load_runner: Callable[[Launch],
             dtype=loaded.dtype,
             device=loaded.device,
             memory_bytes=loaded.memory_bytes,
-            startup_phase_s={**loaded.phase_s, "warmup": loaded.phase_s.get("warmup", 0.0) + warmup_s},
+            startup_phase_s={**loaded.phase_s, StartPhase.WARMUP: warmup_s},
         )
     )
     serving_loop(channel, launch, loaded).run()

@@ -8,6 +8,7 @@ import torch
 
 from pagefleet_api.launch import Launch
 from pagefleet_api.sizing import KvShape
+from pagefleet_api.start_phase import StartPhase
 from pagefleet_engine.core.run import LoadedRunner, batched_tokens
 from pagefleet_engine.models.adapter_files import read_adapters
 from pagefleet_engine.models.adapter_weights import AdapterWeights
@@ -44,7 +45,7 @@ def load(launch: Launch) -> LoadedRunner:
     opened_s = time.perf_counter() - started
     place = _on_cpu if device == "cpu" else _on_gpu
     runner, memory_bytes, phase_s = place(launch, opened)
-    phase_s["weights"] += opened_s
+    phase_s[StartPhase.WEIGHTS] += opened_s
     log.info(
         "model_loaded",
         extra={
@@ -91,7 +92,7 @@ def _open_adapters(launch: Launch, config: ModelConfig) -> tuple[AdapterWeights,
     return tuple(AdapterWeights(folder, config) for folder in read_adapters(launch.adapters))
 
 
-Placed = tuple[Runner, dict[str, int], dict[str, float]]
+Placed = tuple[Runner, dict[str, int], dict[StartPhase, float]]
 """A runner, the bytes that it took by kind, the seconds that its making took by phase."""
 
 
@@ -112,7 +113,8 @@ def _on_cpu(launch: Launch, opened: _Opened) -> Placed:
     num_blocks = sizing.kv_blocks(launch, shape, opened.max_model_len, None)
     runner = _with_cache(launch, decoder, num_blocks, num_blocks * shape.bytes_per_block)
     memory_bytes = {"weights": decoder.weight_bytes, "kv": num_blocks * shape.bytes_per_block}
-    return runner, memory_bytes, {"weights": weights_read - started, "kv": time.perf_counter() - weights_read}
+    phase_s = {StartPhase.WEIGHTS: weights_read - started, StartPhase.KV: time.perf_counter() - weights_read}
+    return runner, memory_bytes, phase_s
 
 
 def _on_gpu(launch: Launch, opened: _Opened) -> Placed:

@@ -5,6 +5,7 @@ import sys
 import time
 
 from pagefleet_api.launch import Launch
+from pagefleet_api.start_phase import StartPhase
 from pagefleet_engine.core.run import LoadedRunner, StartImpossible, serve_core
 from pagefleet_engine.steps import Progress, RunnerBroken, SequenceResult, StepPlan
 from tests.pagefleet_engine.core.chain_runner import VOCAB_SIZE, ChainRunner
@@ -55,7 +56,7 @@ def load(launch: Launch, behaviour: str) -> LoadedRunner:
         dtype="float32",
         device="cpu",
         memory_bytes={"kv": 1024},
-        phase_s={"weights": 0.1},
+        phase_s={StartPhase.WEIGHTS: 0.1},
         vocab_size=VOCAB_SIZE,
     )
 

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass, field
 
 from pagefleet_api.launch import Launch
+from pagefleet_api.start_phase import StartPhase
 from pagefleet_engine.core.channel import ChannelClosed, CoreChannel
 from pagefleet_engine.steps import TokenLogprobs
 from pagefleet_engine.wire import Abort, CoreFailed, CoreReady, CoreStatus, StepReport, StepTimes, Submit, TokenEvent
@@ -74,7 +75,7 @@ class FakeCore:
                 dtype="float32",
                 device=self.script.device,
                 memory_bytes={"weights": 1},
-                startup_phase_s={"weights": 0.1},
+                startup_phase_s={StartPhase.WEIGHTS: 0.1},
             )
         )
 

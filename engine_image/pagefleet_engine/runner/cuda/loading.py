@@ -11,6 +11,7 @@ import torch
 
 from pagefleet_api.launch import Launch
 from pagefleet_api.sizing import BLOCK_TOKENS, KvShape, blocks_for
+from pagefleet_api.start_phase import StartPhase
 from pagefleet_engine.models.adapter_weights import AdapterSource
 from pagefleet_engine.models.adapters import Adapters, LowRank, join_adapters
 from pagefleet_engine.models.config import ModelConfig
@@ -43,7 +44,7 @@ class LoadedCuda(NamedTuple):
 
     runner: CudaRunner
     division: Division
-    phase_s: dict[str, float]
+    phase_s: dict[StartPhase, float]
 
 
 def load(
@@ -99,8 +100,8 @@ def _ready(
     cache_made = time.perf_counter()
     runner.warm_up()
     phases = {
-        "weights": weights_placed - started, "profile": measured - weights_placed,
-        "kv": cache_made - measured, "graphs": time.perf_counter() - cache_made,
+        StartPhase.WEIGHTS: weights_placed - started, StartPhase.PROFILE: measured - weights_placed,
+        StartPhase.KV: cache_made - measured, StartPhase.GRAPHS: time.perf_counter() - cache_made,
     }  # fmt: skip
     return LoadedCuda(runner, division._replace(kv=num_blocks * shape.bytes_per_block), phases)
 
