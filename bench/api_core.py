@@ -75,6 +75,8 @@ def _status(running: int) -> CoreStatus:
         prefix_hits_total=0,
         preemptions_total=0,
         block_allocation_failures_total=0,
+        prefill_tokens_total=0,
+        decode_tokens_total=0,
         seconds_since_last_step=0.0,
     )
 

@@ -145,6 +145,7 @@ class NullRunner:
 
     num_blocks = NUM_BLOCKS
     lookahead = True
+    gpu = None
 
     def __init__(self) -> None:
         self._answers: list[SequenceResult] = []

@@ -38,6 +38,8 @@ class Metric:
 
 
 MODEL = "model_name"
+RECENT_S = 30
+"""Gauges about an engine's recent steps are about so many seconds."""
 NAMESPACE = "inference_namespace"
 SERVICE = "inference_service"
 
@@ -103,6 +105,18 @@ class Engine:
     CACHE_CONFIG_INFO = _gauge(
         "cache_config_info", "Shape of the KV pool; always 1.", MODEL, "block_size", "num_blocks", "dtype"
     )
+    PREFILL_DECODE_TOKENS = _gauge(
+        "prefill_decode_token_ratio",
+        f"Tokens computed of prompts / tokens decoded, of the last {RECENT_S} s; absent while none were decoded.",
+        MODEL,
+        unit="ratio",
+    )
+    CUDA_GRAPH_PADDING = _gauge(
+        "cuda_graph_padding_ratio",
+        f"Padding rows / all rows of steps that replayed CUDA graphs, of the last {RECENT_S} s; absent while none did.",
+        MODEL,
+        unit="ratio",
+    )
     SECONDS_SINCE_LAST_STEP = _gauge(
         "seconds_since_last_step", "Age of the latest step while there is work, else 0.", MODEL, unit="seconds"
     )
@@ -125,6 +139,12 @@ class Engine:
         "preemptions_total", "Requests that gave their blocks back and were computed again.", MODEL, "kind"
     )
     BLOCK_ALLOCATION_FAILURES = _counter("block_allocation_failures_total", "Times that no KV block was free.", MODEL)
+    CUDA_GRAPH_STEPS = _counter(
+        "cuda_graph_steps_total",
+        "Steps of a GPU by whether they replayed CUDA graphs: hit true or false.",
+        MODEL,
+        "hit",
+    )
     REQUESTS = _counter(
         "requests_total",
         "Accepted requests by how they ended: stop, length, abort or error; each choice of n counts.",

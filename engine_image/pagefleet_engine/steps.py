@@ -156,6 +156,29 @@ class Pending(Protocol):
         ...
 
 
+class GpuStatus(msgspec.Struct, frozen=True):
+    """What a GPU's runner tells of itself; it counts its steps from its making on.
+
+    A step has either replayed CUDA graphs or not. Of those that have, `replayed_rows` are all rows, `padding_rows` the
+    ones among them that only fill a step up to a captured size.
+    """
+
+    replayed_steps: int = 0
+    other_steps: int = 0
+    replayed_rows: int = 0
+    padding_rows: int = 0
+
+    def replayed(self, rows: int, padding: int) -> "GpuStatus":
+        """After one more step that has replayed graphs; `padding` of its `rows` are nobody's."""
+        return GpuStatus(
+            self.replayed_steps + 1, self.other_steps, self.replayed_rows + rows, self.padding_rows + padding
+        )
+
+    def launched(self) -> "GpuStatus":
+        """After one more step without graphs."""
+        return GpuStatus(self.replayed_steps, self.other_steps + 1, self.replayed_rows, self.padding_rows)
+
+
 class Runner(Protocol):
     """Owns the weights and the KV memory; everything else is values.
 
@@ -174,6 +197,11 @@ class Runner(Protocol):
     @property
     def lookahead(self) -> bool:
         """Whether a step may be planned and launched while the one before is computed."""
+        ...
+
+    @property
+    def gpu(self) -> GpuStatus | None:
+        """How it stands; None where no GPU computes."""
         ...
 
     def launch(self, plan: StepPlan, progress: Progress = no_progress) -> Pending:

@@ -7,7 +7,7 @@ step, so a frame carries lists.
 import msgspec
 
 from pagefleet_api.start_phase import StartPhase
-from pagefleet_engine.steps import Sampling, TokenLogprobs
+from pagefleet_engine.steps import GpuStatus, Sampling, TokenLogprobs
 
 FRAME_HEADER_BYTES = 4
 
@@ -67,7 +67,11 @@ class StepTimes(msgspec.Struct, frozen=True):
 
 
 class CoreStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The core's state after a scheduling pass; totals count from its start."""
+    """The core's state after a scheduling pass; totals count from its start.
+
+    `prefill_tokens_total` and `decode_tokens_total` are all that was planned to be computed: of prompts, and of what a
+    preemption makes be computed again; and to get one more token each. `gpu` is None where no GPU computes.
+    """
 
     running: int
     waiting: int
@@ -82,8 +86,11 @@ class CoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     prefix_hits_total: int
     preemptions_total: int
     block_allocation_failures_total: int
+    prefill_tokens_total: int
+    decode_tokens_total: int
     seconds_since_last_step: float
     """Age of the latest step's end, or of the latest progress inside a long step."""
+    gpu: GpuStatus | None = None
 
 
 class CoreReady(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):

@@ -8,6 +8,7 @@ from typing import Protocol
 import msgspec
 
 from pagefleet_engine.api.errors import ApiError, CoreLost, EngineFailed
+from pagefleet_engine.api.recent import RecentTotals
 from pagefleet_engine.core.channel import ChannelClosed, encode_frame, encode_message, read_frame
 from pagefleet_engine.wire import (
     Abort,
@@ -40,8 +41,9 @@ class Listener(Protocol):
 class CoreClient:
     """What the core last said, and the requests it works on.
 
-    `ready`, `status` and `failure` are None until the core has said so. `heard_at_s` is the time of its
-    latest message, `busy_since_s` that of the first of the requests which keep it busy now.
+    `ready`, `status` and `failure` are None until the core has said so; `recent` has what `status` was.
+    `heard_at_s` is the time of its latest message, `busy_since_s` that of the first of the requests which keep
+    it busy now.
     """
 
     def __init__(self, clock: Clock, on_step: Callable[[StepTimes], None], on_change: Callable[[], None]) -> None:
@@ -55,6 +57,7 @@ class CoreClient:
         self._refusal: ApiError | None = None
         self.ready: CoreReady | None = None
         self.status: CoreStatus | None = None
+        self.recent = RecentTotals()
         self.failure: str | None = None
         self.heard_at_s: float | None = None
         self.busy_since_s: float | None = None
@@ -124,13 +127,15 @@ class CoreClient:
         if isinstance(message, StepReport):
             self._hear_step(message, self.heard_at_s)
         elif isinstance(message, CoreReady):
-            self.ready, self.status = message, _untouched(message)
+            self.ready = message
+            self._know(_untouched(message), self.heard_at_s)
             self._on_change()
         else:
             self.fail(message.message)
 
     def _hear_step(self, report: StepReport, now_s: float) -> None:
-        self.status = report.status or self.status
+        if report.status is not None:
+            self._know(report.status, now_s)
         for times in report.times:
             self._on_step(times)
         for event in report.events:
@@ -140,6 +145,10 @@ class CoreClient:
             if event.finish_reason is not None:
                 self._forget(event.request_id)
             listener.hear(event, now_s)
+
+    def _know(self, status: CoreStatus, now_s: float) -> None:
+        self.status = status
+        self.recent.note(status, now_s)
 
     def _forget(self, request_id: int) -> bool:
         known = self._flights.pop(request_id, None) is not None
@@ -187,5 +196,7 @@ def _untouched(ready: CoreReady) -> CoreStatus:
         prefix_hits_total=0,
         preemptions_total=0,
         block_allocation_failures_total=0,
+        prefill_tokens_total=0,
+        decode_tokens_total=0,
         seconds_since_last_step=0.0,
     )

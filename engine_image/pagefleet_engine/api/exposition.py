@@ -10,6 +10,7 @@ from pagefleet_api.load import EngineState
 from pagefleet_api.metrics import ENGINE, VLLM_ALIASES, Engine, Kind, Metric
 from pagefleet_engine.api.recorder import Histogram, LabelValues, Recorder
 from pagefleet_engine.api.snapshot import Snapshot
+from pagefleet_engine.steps import GpuStatus
 
 Samples = Mapping[LabelValues, float | Histogram]
 """A family's samples by label values, without those of `model_name`."""
@@ -47,7 +48,8 @@ def render(model_name: str, snapshot: Snapshot, recorder: Recorder, *, vllm_name
 
 
 def samples(snapshot: Snapshot, recorder: Recorder) -> dict[Metric, Samples]:
-    """Every family's samples. A gauge is absent while its value is not known; counters begin at 0."""
+    """Every family's samples. A gauge is absent while its value is not known; counters begin at 0, but for those of a
+    GPU, which are absent where there is none."""
     result: dict[Metric, dict[LabelValues, float | Histogram]] = {
         Engine.REQUESTS_RUNNING: {(): snapshot.running},
         Engine.REQUESTS_WAITING: {(): snapshot.waiting},
@@ -59,7 +61,13 @@ def samples(snapshot: Snapshot, recorder: Recorder) -> dict[Metric, Samples]:
         key = (metric, values)
         value = recorder.counters[key] if metric.kind is Kind.COUNTER else recorder.histograms[key]
         result.setdefault(metric, {})[values] = value
-    return {**result, **_core_counters(snapshot), **_pool_gauges(snapshot), **_start_gauges(snapshot)}
+    return {
+        **result,
+        **_core_counters(snapshot),
+        **_recent(snapshot),
+        **_pool_gauges(snapshot),
+        **_start_gauges(snapshot),
+    }
 
 
 def _waiting_by_reason(snapshot: Snapshot) -> dict[LabelValues, float | Histogram]:
@@ -71,6 +79,7 @@ def _waiting_by_reason(snapshot: Snapshot) -> dict[LabelValues, float | Histogra
 
 def _core_counters(snapshot: Snapshot) -> dict[Metric, Samples]:
     status = snapshot.status
+    gpu = status and status.gpu
     return {
         Engine.PROMPT_TOKENS_BY_SOURCE: {
             ("computed",): status.prompt_tokens_computed_total if status else 0,
@@ -80,7 +89,29 @@ def _core_counters(snapshot: Snapshot) -> dict[Metric, Samples]:
         Engine.PREFIX_CACHE_HITS: {(): status.prefix_hits_total if status else 0},
         Engine.PREEMPTIONS: {("recompute",): status.preemptions_total if status else 0},
         Engine.BLOCK_ALLOCATION_FAILURES: {(): status.block_allocation_failures_total if status else 0},
+        Engine.CUDA_GRAPH_STEPS: {("true",): gpu.replayed_steps, ("false",): gpu.other_steps} if gpu else {},
     }
+
+
+def _recent(snapshot: Snapshot) -> dict[Metric, Samples]:
+    """What is said of the steps since `snapshot.earlier` alone."""
+    now, before = snapshot.status, snapshot.earlier
+    if now is None or before is None:
+        return {}
+    gpu, gpu_before = now.gpu or GpuStatus(), before.gpu or GpuStatus()
+    return {
+        Engine.PREFILL_DECODE_TOKENS: _ratio(
+            now.prefill_tokens_total - before.prefill_tokens_total, now.decode_tokens_total - before.decode_tokens_total
+        ),
+        Engine.CUDA_GRAPH_PADDING: _ratio(
+            gpu.padding_rows - gpu_before.padding_rows, gpu.replayed_rows - gpu_before.replayed_rows
+        ),
+    }
+
+
+def _ratio(part: int, whole: int) -> Samples:
+    """Absent where there is nothing to compare with."""
+    return {(): part / whole} if whole else {}
 
 
 def _pool_gauges(snapshot: Snapshot) -> dict[Metric, Samples]:

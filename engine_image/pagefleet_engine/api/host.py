@@ -144,6 +144,7 @@ class EngineHost:
             state=self.gate.state,
             ready=self.core.ready,
             status=self.core.status,
+            earlier=self.core.recent.earlier,
             silent_s=0.0 if heard_at_s is None else self.clock() - heard_at_s,
             busy_s=None if busy_since_s is None else self.clock() - busy_since_s,
             open_sequences=self.gate.open_sequences,

@@ -12,7 +12,8 @@ class Snapshot:
     """The core's last words and the API process's own counts.
 
     `silent_s` is the age of `status` in seconds, `busy_s` how long the core has had requests, None while it
-    has none; `open_sequences` counts accepted and unfinished ones. `ailment` is `health.ailment`.
+    has none; `open_sequences` counts accepted and unfinished ones. `ailment` is `health.ailment`; `earlier` is
+    what `status` was a while ago (`recent.RecentTotals`).
     """
 
     state: EngineState
@@ -22,6 +23,7 @@ class Snapshot:
     busy_s: float | None
     open_sequences: int
     ailment: str | None = None
+    earlier: CoreStatus | None = None
 
     @property
     def waiting(self) -> int:

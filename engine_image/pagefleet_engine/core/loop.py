@@ -162,4 +162,5 @@ class CoreLoop:
             **self._scheduler.snapshot()._asdict(),
             blocks_leaked=self._blocks_leaked,
             seconds_since_last_step=now_s - self._progressed_at_s,
+            gpu=self._runner.gpu,
         )

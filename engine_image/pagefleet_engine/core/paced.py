@@ -52,6 +52,7 @@ class PacedRunner:
     """`steps.Runner` with the time of `StepCosts`; steps are over one after the other, as on a GPU's stream."""
 
     lookahead = True
+    gpu = None
 
     def __init__(
         self,

@@ -46,6 +46,10 @@ class TorchRunner:
         """It computes in the thread that asks, so nothing can be planned meanwhile."""
         return False
 
+    @property
+    def gpu(self) -> None:
+        """It computes without a GPU."""
+
     def launch(self, plan: StepPlan, progress: Progress = no_progress) -> Pending:
         """A step that `compute` computes once its results are asked for."""
         return Deferred(self.compute, plan)

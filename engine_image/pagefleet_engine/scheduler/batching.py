@@ -98,6 +98,7 @@ class Scheduler:
         steps: list[SequenceStep] = []
         preemptions = self._books.preemptions_total
         decode_context = self._plan_decodes(steps)
+        self._books.decode_tokens_total += len(steps)
         tokens = self._max_num_batched_tokens - len(steps)
         pace = self._pace
         backlog = self._waiting.tokens + self._seats.prefill_tokens
@@ -208,6 +209,7 @@ class Scheduler:
         tokens = budget.chunk(start, len(sequence.token_ids) - start)
         steps.append(sequence.prefill_step(tokens))
         budget.take(start, tokens)
+        self._books.prefill_tokens_total += tokens
 
     def _admit(self, steps: list[SequenceStep], budget: StepBudget) -> None:
         seats, waiting = self._seats, self._waiting

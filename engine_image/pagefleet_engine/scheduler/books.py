@@ -22,6 +22,8 @@ class Snapshot(NamedTuple):
     prefix_hits_total: int
     preemptions_total: int
     block_allocation_failures_total: int
+    prefill_tokens_total: int
+    decode_tokens_total: int
 
 
 @dataclass(slots=True)
@@ -29,7 +31,8 @@ class Books:
     """Running totals, and the queue as the latest pass left it.
 
     A prompt token is counted once, as computed or as cached, however often preemption makes it be
-    computed again; the prefix cache's queries and hits (in tokens) are those of first admissions.
+    computed again; the prefix cache's queries and hits (in tokens) are those of first admissions. Prefill and
+    decode tokens are the work of steps as it was planned.
     """
 
     waiting: int = 0
@@ -40,6 +43,8 @@ class Books:
     prefix_hits_total: int = 0
     preemptions_total: int = 0
     block_allocation_failures_total: int = 0
+    prefill_tokens_total: int = 0
+    decode_tokens_total: int = 0
 
     def left_waiting(self, sequences: int, tokens: int) -> None:
         """A pass has ended and gave these no seat."""
@@ -78,4 +83,6 @@ class Books:
             prefix_hits_total=self.prefix_hits_total,
             preemptions_total=self.preemptions_total,
             block_allocation_failures_total=self.block_allocation_failures_total,
+            prefill_tokens_total=self.prefill_tokens_total,
+            decode_tokens_total=self.decode_tokens_total,
         )

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from pagefleet_engine.api import core_client
 from pagefleet_engine.api.core_client import CoreClient
@@ -10,6 +11,8 @@ from pagefleet_engine.api.errors import Cut, Draining
 from pagefleet_engine.core.channel import encode_frame
 from pagefleet_engine.steps import Sampling
 from pagefleet_engine.wire import StepReport, Submit, TokenEvent
+from tests.pagefleet_engine.api.test_exposition import STATUS
+from tests.pagefleet_engine.api.test_planning import READY
 
 
 class Writer(asyncio.StreamWriter):
@@ -107,6 +110,19 @@ async def test_news_reaches_its_listener_and_none_after_the_last() -> None:
     await converse(core, encode_frame(StepReport(events=(last, last))))
     assert [event.token_id for event in ear.heard] == [5]
     assert (ear.error, core.busy_since_s) == (None, None)
+
+
+async def test_what_the_core_said_half_a_minute_ago_is_known_from_its_first_words_on() -> None:
+    now = iter(float(second) for second in range(0, 100, 10))
+    core = CoreClient(lambda: next(now), lambda times: None, lambda: None)
+    said = [StepReport(status=replace(STATUS, decode_tokens_total=total)) for total in (1, 2, 3, 4, 5)]
+    await converse(core, encode_frame(READY) + encode_frame(said[0]))
+    assert core.recent.earlier is not None
+    assert core.recent.earlier.decode_tokens_total == 0
+    again = CoreClient(lambda: next(now), lambda times: None, lambda: None)
+    await converse(again, encode_frame(READY) + b"".join(map(encode_frame, said)))
+    assert again.status == said[-1].status
+    assert again.recent.earlier == said[1].status
 
 
 async def test_one_that_cannot_end_keeps_no_other_from_its_end() -> None:

@@ -11,6 +11,7 @@ from pagefleet_api.metrics import ENGINE, VLLM_ALIASES, Engine, Kind
 from pagefleet_engine.api import exposition
 from pagefleet_engine.api.recorder import OUTCOMES, Recorder
 from pagefleet_engine.api.snapshot import Snapshot
+from pagefleet_engine.steps import GpuStatus
 from pagefleet_engine.wire import CoreStatus, StepTimes
 from tests.pagefleet_engine.api.test_planning import READY
 
@@ -28,9 +29,19 @@ STATUS = CoreStatus(
     prefix_hits_total=6,
     preemptions_total=1,
     block_allocation_failures_total=4,
+    prefill_tokens_total=40,
+    decode_tokens_total=25,
     seconds_since_last_step=0.5,
 )
-BUSY = Snapshot(state=EngineState.READY, ready=READY, status=STATUS, silent_s=0.25, busy_s=60.0, open_sequences=6)
+BUSY = Snapshot(
+    state=EngineState.READY,
+    ready=READY,
+    status=STATUS,
+    silent_s=0.25,
+    busy_s=60.0,
+    open_sequences=6,
+    earlier=msgspec.structs.replace(STATUS, prefill_tokens_total=10, decode_tokens_total=5),
+)
 STARTING = Snapshot(state=EngineState.STARTING, ready=None, status=None, silent_s=0.0, busy_s=None, open_sequences=0)
 
 
@@ -54,7 +65,8 @@ def test_a_ready_engine_exports_every_family_of_the_contract_from_the_first_scra
     found = names(scrape(BUSY))
     expected = {series for metric in (*ENGINE, *(alias for alias, _ in VLLM_ALIASES)) for series in metric.series}
     without_phases = {Engine.MEMORY_BYTES.name, Engine.STARTUP_PHASE.name}
-    assert expected - without_phases <= found
+    of_a_gpu = {Engine.CUDA_GRAPH_STEPS.name, Engine.CUDA_GRAPH_PADDING.name}
+    assert expected - without_phases - of_a_gpu <= found
 
 
 def test_only_contract_names_are_exported() -> None:
@@ -67,6 +79,36 @@ def test_a_starting_engine_has_no_pool_gauges_as_nothing_is_known_of_the_pool() 
     assert not any(key.startswith("pagefleet_kv_cache_usage_ratio") for key in found)
     assert found["pagefleet_engine_state[('state', 'starting')]"] == 1
     assert found["pagefleet_engine_state[('state', 'ready')]"] == 0
+
+
+def on_a_gpu(gpu: GpuStatus, earlier: GpuStatus) -> Snapshot:
+    status = msgspec.structs.replace(STATUS, gpu=gpu)
+    return dataclasses.replace(BUSY, status=status, earlier=msgspec.structs.replace(STATUS, gpu=earlier))
+
+
+def test_a_gpu_tells_of_its_graphs() -> None:
+    found = scrape(on_a_gpu(GpuStatus(90, 10, 1000, 400), GpuStatus(80, 10, 920, 380)))
+    assert found["pagefleet_cuda_graph_steps_total[('hit', 'true')]"] == 90
+    assert found["pagefleet_cuda_graph_steps_total[('hit', 'false')]"] == 10
+    assert found["pagefleet_cuda_graph_padding_ratio[]"] == 20 / 80
+
+
+def test_a_gpu_that_replayed_nothing_lately_has_no_padding_and_its_counters_stay() -> None:
+    idle = GpuStatus(90, 10, 1000, 400)
+    found = scrape(on_a_gpu(idle, idle))
+    assert "pagefleet_cuda_graph_padding_ratio[]" not in found
+    assert found["pagefleet_cuda_graph_steps_total[('hit', 'true')]"] == 90
+
+
+def test_without_a_gpu_nothing_is_said_of_graphs() -> None:
+    assert not any("cuda_graph" in key for key in scrape(BUSY) | scrape(STARTING))
+
+
+def test_work_for_prompts_is_compared_with_decodes_of_late_alone() -> None:
+    assert scrape(BUSY)["pagefleet_prefill_decode_token_ratio[]"] == (40 - 10) / (25 - 5)
+    prompts_alone = dataclasses.replace(BUSY, earlier=msgspec.structs.replace(STATUS, prefill_tokens_total=0))
+    assert "pagefleet_prefill_decode_token_ratio[]" not in scrape(prompts_alone)
+    assert "pagefleet_prefill_decode_token_ratio[]" not in scrape(STARTING)
 
 
 def test_label_values_are_there_at_zero_before_anything_happened() -> None:

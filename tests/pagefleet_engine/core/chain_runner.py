@@ -14,6 +14,7 @@ from zlib import crc32
 from pagefleet_api.sizing import BLOCK_TOKENS
 from pagefleet_engine.steps import (
     Deferred,
+    GpuStatus,
     Pending,
     Progress,
     RunnerBroken,
@@ -97,6 +98,7 @@ class ChainRunner:
         self.memory: list[int] = [0xDEAD] * (num_blocks * BLOCK_TOKENS)
         self.failing: set[int] = set()
         self.steps = 0
+        self.gpu: GpuStatus | None = None
         self._sampled: dict[int, int] = {}
 
     @property

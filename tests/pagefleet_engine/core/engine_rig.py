@@ -85,6 +85,7 @@ class Rig:
         self.cached: dict[int, int] = {}
         self.ends: dict[int, TokenEvent] = {}
         self.plans: list[StepPlan] = []
+        self.planned_tokens = 0
         self.preemptions: Counter[int] = Counter()
         self._places: dict[int, int] = {}
         self._most_computed: dict[int, int] = {}
@@ -106,6 +107,9 @@ class Rig:
             if not self.runner.lookahead:
                 assert len(plan.sequences) == self.scheduler.snapshot().running, "a seat without progress"
             self.plans.append(plan)
+            self.planned_tokens += plan.batch_tokens
+            told = self.scheduler.snapshot()
+            assert told.prefill_tokens_total + told.decode_tokens_total == self.planned_tokens
             for step in plan.sequences:
                 self.preemptions[step.sequence_id] = step.preemptions
                 assert step.start + step.tokens <= self._most_computed[step.sequence_id], "past the last token"

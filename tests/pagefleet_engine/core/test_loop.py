@@ -13,7 +13,7 @@ from pagefleet_engine.core.containment import BROKEN_IN_A_ROW_LIMIT
 from pagefleet_engine.core.loop import HEARTBEAT_INTERVAL_S, CoreLoop
 from pagefleet_engine.scheduler.admission import Capacity
 from pagefleet_engine.scheduler.batching import Scheduler
-from pagefleet_engine.steps import Pending, Progress, RunnerBroken, SequenceResult, StepPlan, no_progress
+from pagefleet_engine.steps import GpuStatus, Pending, Progress, RunnerBroken, SequenceResult, StepPlan, no_progress
 from pagefleet_engine.wire import Abort, StepReport
 from tests.pagefleet_engine.core.api_side import ApiSide
 from tests.pagefleet_engine.core.chain_runner import VOCAB_SIZE, ChainRunner, expected_answer
@@ -134,6 +134,12 @@ def test_every_step_tells_its_token_its_times_and_the_state_after_it() -> None:
     assert third.status is not None
     assert (third.status.running, third.status.blocks_used, third.status.blocks_cached) == (0, 0, 1)
     assert third.status.blocks_leaked == 0
+
+
+def test_every_report_tells_how_the_runners_gpu_stands(desk: Desk) -> None:
+    first, second = desk.turn(), GpuStatus().replayed(8, 3)
+    desk.runner.gpu = second
+    assert [report.status.gpu for report in (first, desk.turn()) if report.status] == [None, second]
 
 
 def test_an_idle_loop_sends_heartbeats_and_grows_older(desk: Desk) -> None:

@@ -19,6 +19,8 @@ def test_decodes_come_first_then_running_prefills_then_new_requests() -> None:
     rig.step()
     rig.step()
     assert shape(rig) == [[(1, 10)], [(1, 1), (2, 31)], [(1, 1), (2, 19), (3, 5)]]
+    told = rig.scheduler.snapshot()
+    assert (told.prefill_tokens_total, told.decode_tokens_total) == (10 + 31 + 19 + 5, 1 + 1)
     rig.run()
 
 

@@ -45,7 +45,7 @@ class FakeCore:
     def __init__(self, channel: CoreChannel, launch: Launch, script: Script) -> None:
         self.channel, self.launch, self.script = channel, launch, script
         self.sequences: dict[int, Sequence] = {}
-        self.prompt_tokens = 0
+        self.prompt_tokens = self.decoded_tokens = 0
         self.stepped_at_s = time.monotonic()
 
     def run(self) -> None:
@@ -109,6 +109,8 @@ class FakeCore:
             prefix_hits_total=0,
             preemptions_total=0,
             block_allocation_failures_total=0,
+            prefill_tokens_total=self.prompt_tokens,
+            decode_tokens_total=self.decoded_tokens,
             seconds_since_last_step=time.monotonic() - self.stepped_at_s,
         )
 
@@ -116,6 +118,8 @@ class FakeCore:
         submit, made = sequence.submit, len(sequence.tokens)
         if made == 0:
             self.prompt_tokens += len(submit.prompt_token_ids)
+        else:
+            self.decoded_tokens += 1
         if self.script.die_at == made:
             os._exit(7)
         if self.script.fail_at == made:

@@ -57,13 +57,14 @@ class Packed:
     """One step as the device gets it.
 
     `values` are the parts that `kernels.prepare.PackedCounts` names, in its order. Rows are the decodes, padded to
-    `decode_rows`, then the chunks' tokens, then padding. `steps` is the plan's sequences in row order: decodes, the
-    longest first, then chunks. `sampling` has one entry for each sequence that samples, `special` the places in it of
-    those that ask for more than a temperature.
+    `decode_rows`, then the chunks' tokens, then padding; `padding_rows` of them, at both places, are nobody's. `steps`
+    is the plan's sequences in row order: decodes, the longest first, then chunks. `sampling` has one entry for each
+    sequence that samples, `special` the places in it of those that ask for more than a temperature.
     """
 
     values: Ints
     rows: int
+    padding_rows: int
     decodes: int
     decode_rows: int
     block_deltas: int
@@ -159,7 +160,8 @@ class Packer:
         deltas, parameters = told.deltas, told.parameters
         values = np.concatenate([*_by_kind(runs), np.array(seats, np.int32), *deltas.arrays(), _flat(parameters)])
         return Packed(
-            values=values, rows=row + filling, decodes=len(decodes), decode_rows=len(seats),
+            values=values, rows=row + filling, padding_rows=padding + filling,
+            decodes=len(decodes), decode_rows=len(seats),
             block_deltas=deltas.count, parameter_deltas=len(parameters), chunks=tuple(chunks),
             steps=(*decodes, *prefills), sampling=tuple(told.sampling), special=tuple(told.special),
         )  # fmt: skip

@@ -23,7 +23,7 @@ from pagefleet_engine.runner.cuda.reading import Launched, Reading, Readings
 from pagefleet_engine.runner.cuda.rows import DeviceStep, StepRows
 from pagefleet_engine.runner.cuda.segments import SegmentGraphs, first_counts, row_counts
 from pagefleet_engine.runner.cuda.special import SpecialRows
-from pagefleet_engine.steps import Pending, Progress, RunnerBroken, SequenceStep, StepPlan, no_progress
+from pagefleet_engine.steps import GpuStatus, Pending, Progress, RunnerBroken, SequenceStep, StepPlan, no_progress
 
 log = logging.getLogger(__name__)
 _UPLOAD_INTS = 1 << 18
@@ -67,11 +67,17 @@ class CudaRunner:
         self._rare_steps = trial.rare_steps((max_blocks - 2) * BLOCK_TOKENS, num_blocks, max_batch_tokens)
         self._first_counts = first_counts(counts) if counts else ()
         self._refused: dict[int, str] = {}
+        self._gpu = GpuStatus()
 
     @property
     def num_blocks(self) -> int:
         """Blocks in the KV pool."""
         return self._num_blocks
+
+    @property
+    def gpu(self) -> GpuStatus:
+        """See `steps.Runner`; steps for nobody, which `idle_work` computes, are not counted."""
+        return self._gpu
 
     def warm_up(self) -> None:
         """Capture the first graphs; compiles what decode steps need."""
@@ -103,7 +109,7 @@ class CudaRunner:
         # first what a request would wait for; a size that is not captured yet is only padded more
         rare = next(self._rare_steps, None)
         if rare is not None:
-            self.launch(rare).results()
+            self._begin(rare).results()
             self._packer.forget()
             return True
         if not self._graphs.sizes.missing and not self._segments.counts.missing:
@@ -116,6 +122,12 @@ class CudaRunner:
 
     def launch(self, plan: StepPlan, progress: Progress = no_progress) -> Pending:
         """Send the step to the device and return; `results` of what it returns waits for it."""
+        launched = self._begin(plan)
+        if launched.packed is not None:
+            self._count(launched.packed)
+        return launched
+
+    def _begin(self, plan: StepPlan) -> Launched:
         refused = self._refused = self._refusals(plan)
         steps = plan.sequences
         if refused:
@@ -128,6 +140,13 @@ class CudaRunner:
             require_device(error)
             raise
         return Launched(plan, refused, packed, reading, self._decoder.config.vocab_size)
+
+    def _count(self, packed: Packed) -> None:
+        captured = self._segments.counts if packed.chunks else self._graphs.sizes
+        if packed.rows in captured:
+            self._gpu = self._gpu.replayed(packed.rows, packed.padding_rows)
+        else:
+            self._gpu = self._gpu.launched()
 
     def follow(self, order: StepOrder) -> None:
         """Compute this rank's part of a step that the first rank launched."""

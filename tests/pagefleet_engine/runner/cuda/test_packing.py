@@ -46,10 +46,17 @@ def test_decodes_come_first_then_padding_then_chunks() -> None:
     packed = packer().pack([step(1, [7, 8, 9], 16, [4, 5]), step(2, [6], 3, [2])], pad_to=2)
     told = parts(packed)
     assert told["tokens"] == [6, 0, 7, 8, 9]
+    assert packed.padding_rows == 1
     assert told["positions"] == [3, 0, 16, 17, 18]
     assert told["slots"] == [2 * 16 + 3, DUMMY * 16, 5 * 16, 5 * 16 + 1, 5 * 16 + 2]
     assert told["seats"] == [0, 3]
     assert [(row.step.sequence_id, row.row, row.position) for row in packed.sampling] == [(2, 0, 4), (1, 4, 19)]
+
+
+def test_padding_at_the_end_is_nobodys_too() -> None:
+    packed = packer().pack([step(1, [7, 8, 9], 16, [4, 5]), step(2, [6], 3, [2])], pad_rows=lambda rows: 16)
+    assert parts(packed)["slots"][4:] == [DUMMY * 16] * 12
+    assert (packed.rows, packed.padding_rows) == (16, 12)
 
 
 def test_the_decode_that_attends_to_most_is_the_first_row() -> None:
