@@ -122,7 +122,8 @@ class Engine:
     )
     MEMORY_BYTES = _gauge(
         "memory_bytes",
-        "Memory that the core took at its start, by kind: weights or kv; on a GPU also activations or reserved.",
+        "Memory of the core process by kind, which overlap. Taken at the start: weights, kv; on a GPU activations (the "
+        "largest step), reserved (graphs, driver, margin). Now: allocated (tensors on the GPU), process (resident).",
         MODEL,
         "kind",
         unit="bytes",

@@ -160,23 +160,33 @@ class GpuStatus(msgspec.Struct, frozen=True):
     """What a GPU's runner tells of itself; it counts its steps from its making on.
 
     A step has either replayed CUDA graphs or not. Of those that have, `replayed_rows` are all rows, `padding_rows` the
-    ones among them that only fill a step up to a captured size.
+    ones among them that only fill a step up to a captured size. `allocated_bytes` is what tensors held of the GPU's
+    memory when it was last looked at.
     """
 
     replayed_steps: int = 0
     other_steps: int = 0
     replayed_rows: int = 0
     padding_rows: int = 0
+    allocated_bytes: int | None = None
+
+    @property
+    def steps(self) -> int:
+        """All that were launched."""
+        return self.replayed_steps + self.other_steps
 
     def replayed(self, rows: int, padding: int) -> "GpuStatus":
         """After one more step that has replayed graphs; `padding` of its `rows` are nobody's."""
         return GpuStatus(
-            self.replayed_steps + 1, self.other_steps, self.replayed_rows + rows, self.padding_rows + padding
-        )
+            self.replayed_steps + 1, self.other_steps, self.replayed_rows + rows, self.padding_rows + padding,
+            self.allocated_bytes,
+        )  # fmt: skip
 
     def launched(self) -> "GpuStatus":
         """After one more step without graphs."""
-        return GpuStatus(self.replayed_steps, self.other_steps + 1, self.replayed_rows, self.padding_rows)
+        return GpuStatus(
+            self.replayed_steps, self.other_steps + 1, self.replayed_rows, self.padding_rows, self.allocated_bytes
+        )
 
 
 class Runner(Protocol):

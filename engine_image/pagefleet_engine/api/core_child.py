@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pagefleet_api.labels import API_KEY_ENV_PREFIX
 from pagefleet_api.launch import Launch
+from pagefleet_engine.api import resident
 
 CORE_MODULE = "pagefleet_engine.core_process"
 _SOCKET_NAME = "core.sock"
@@ -42,6 +43,10 @@ class CoreChild:
     def pid(self) -> int:
         """The core's process id."""
         return self._process.pid
+
+    def resident_bytes(self) -> int | None:
+        """What the core holds of the machine's memory now; None once it has ended."""
+        return resident.resident_bytes(self.pid)
 
     def watch(self, ended: Callable[[int], None]) -> None:
         """Call `ended` with the exit status, from another thread, once the core has ended."""

@@ -55,6 +55,7 @@ def samples(snapshot: Snapshot, recorder: Recorder) -> dict[Metric, Samples]:
         Engine.REQUESTS_WAITING: {(): snapshot.waiting},
         Engine.REQUESTS_WAITING_BY_REASON: _waiting_by_reason(snapshot),
         Engine.SECONDS_SINCE_LAST_STEP: {(): snapshot.seconds_since_last_step},
+        Engine.MEMORY_BYTES: _memory(snapshot),
         Engine.ENGINE_STATE: {(state.value,): float(state is snapshot.state) for state in EngineState},
     }
     for metric, values in [*recorder.counters, *recorder.histograms]:
@@ -132,12 +133,19 @@ def _pool_gauges(snapshot: Snapshot) -> dict[Metric, Samples]:
     }
 
 
+def _memory(snapshot: Snapshot) -> dict[LabelValues, float | Histogram]:
+    """By kind; what is not known is absent."""
+    ready, gpu = snapshot.ready, snapshot.status and snapshot.status.gpu
+    now = {"process": snapshot.core_bytes, "allocated": gpu.allocated_bytes if gpu else None}
+    sizes = {**(ready.memory_bytes if ready else {}), **now}
+    return {(kind,): size for kind, size in sizes.items() if size is not None}
+
+
 def _start_gauges(snapshot: Snapshot) -> dict[Metric, Samples]:
     ready = snapshot.ready
     if ready is None:
         return {}
     return {
-        Engine.MEMORY_BYTES: {(kind,): size for kind, size in ready.memory_bytes.items()},
         Engine.STARTUP_PHASE: {(phase,): seconds for phase, seconds in ready.startup_phase_s.items()},
     }
 

@@ -28,9 +28,10 @@ _Arguments = TypeVarTuple("_Arguments")
 class EngineHost:
     """One engine as the API process holds it.
 
-    `text_threads` runs templates and tokenizers; `changed` is called when the end of the process may have
-    come nearer (a signal, a lost core, a finished request). `open_responses` counts requests for answers
-    that have come whole and whose last byte is not handed to a connection yet.
+    `text_threads` runs templates and tokenizers; `core_bytes` tells what the core holds of main memory, None where
+    that is not known; `changed` is called when the end of the process may have come nearer (a signal, a lost core, a
+    finished request). `open_responses` counts requests for answers that have come whole and whose last byte is not
+    handed to a connection yet.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class EngineHost:
         clock: Clock,
         created_at_s: int,
         text_threads: ThreadPoolExecutor,
+        core_bytes: Callable[[], int | None],
         changed: Callable[[], None],
     ) -> None:
         self.launch = launch
@@ -48,6 +50,7 @@ class EngineHost:
         self.clock = clock
         self.created_at_s = created_at_s
         self.text_threads = text_threads
+        self._core_bytes = core_bytes
         self.changed = changed
         self.keys = Keys(launch.api_key)
         self.recorder = Recorder()
@@ -149,4 +152,5 @@ class EngineHost:
             busy_s=None if busy_since_s is None else self.clock() - busy_since_s,
             open_sequences=self.gate.open_sequences,
             ailment=self.ailment(),
+            core_bytes=self._core_bytes(),
         )

@@ -74,6 +74,10 @@ class Core(Protocol):
         """Call `ended` with the exit status, from another thread, once the core has ended."""
         ...
 
+    def resident_bytes(self) -> int | None:
+        """What the core holds of the machine's memory now; None where that is not known."""
+        ...
+
 
 class Server:
     """Listeners, core and signals of one engine; `run` it once, in an event loop."""
@@ -102,6 +106,7 @@ class Server:
             clock=time.monotonic,
             created_at_s=int(time.time()),
             text_threads=self._threads,
+            core_bytes=core.resident_bytes,
             changed=self._changed.set,
         )
 

@@ -13,7 +13,7 @@ class Snapshot:
 
     `silent_s` is the age of `status` in seconds, `busy_s` how long the core has had requests, None while it
     has none; `open_sequences` counts accepted and unfinished ones. `ailment` is `health.ailment`; `earlier` is
-    what `status` was a while ago (`recent.RecentTotals`).
+    what `status` was a while ago (`recent.RecentTotals`), `core_bytes` what the core holds of main memory.
     """
 
     state: EngineState
@@ -24,6 +24,7 @@ class Snapshot:
     open_sequences: int
     ailment: str | None = None
     earlier: CoreStatus | None = None
+    core_bytes: int | None = None
 
     @property
     def waiting(self) -> int:

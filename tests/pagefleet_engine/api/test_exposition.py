@@ -111,6 +111,29 @@ def test_work_for_prompts_is_compared_with_decodes_of_late_alone() -> None:
     assert "pagefleet_prefill_decode_token_ratio[]" not in scrape(STARTING)
 
 
+def memory(snapshot: Snapshot) -> dict[str, float]:
+    """Bytes by kind."""
+    family = "pagefleet_memory_bytes[('kind', '"
+    return {
+        key.removeprefix(family).removesuffix("')]"): value
+        for key, value in scrape(snapshot).items()
+        if key.startswith(family)
+    }
+
+
+def test_memory_has_what_was_taken_at_the_start_and_what_is_in_use_now() -> None:
+    ready = msgspec.structs.replace(READY, memory_bytes={"weights": 100, "kv": 50})
+    on_a_cpu = dataclasses.replace(BUSY, ready=ready, core_bytes=170)
+    assert memory(on_a_cpu) == {"weights": 100, "kv": 50, "process": 170}
+    gpu = msgspec.structs.replace(STATUS, gpu=GpuStatus(allocated_bytes=155))
+    assert memory(dataclasses.replace(on_a_cpu, status=gpu))["allocated"] == 155
+
+
+def test_while_it_loads_an_engine_tells_how_its_process_grows() -> None:
+    assert memory(dataclasses.replace(STARTING, core_bytes=30)) == {"process": 30}
+    assert memory(STARTING) == {}
+
+
 def test_label_values_are_there_at_zero_before_anything_happened() -> None:
     found = scrape(STARTING)
     assert all(found[f"pagefleet_requests_total[('outcome', '{outcome}')]"] == 0 for outcome in OUTCOMES)

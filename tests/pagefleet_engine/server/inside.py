@@ -39,6 +39,10 @@ class ThreadCore:
     def watch(self, ended: Callable[[int], None]) -> None:
         """A thread has no exit status; the end of its socket is told by the socket."""
 
+    def resident_bytes(self) -> int:
+        """A thread has none of its own."""
+        return 4096
+
     def _run(self) -> None:
         with contextlib.suppress(ChannelClosed, SystemExit):
             channel = CoreChannel.connect(self._path)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
+from msgspec import structs
 
 from pagefleet_api.sizing import BLOCK_TOKENS
 from pagefleet_engine.kernels.prepare import PackedCounts, StepInputs, keep_sampled, prepare
@@ -27,6 +28,9 @@ from pagefleet_engine.steps import GpuStatus, Pending, Progress, RunnerBroken, S
 
 log = logging.getLogger(__name__)
 _UPLOAD_INTS = 1 << 18
+MEMORY_EVERY_STEPS = 1024
+"""So often, and while nobody asks for anything, the allocator is asked what it has given out: not in every step, as it
+answers with all of its statistics."""
 
 
 class CudaRunner:
@@ -85,12 +89,14 @@ class CudaRunner:
             clear(self._inputs, self._num_blocks, self._max_num_seqs)
             self._graphs.sizes.capture(self._first_sizes)
             self._segments.counts.capture(self._first_counts)
+        self._look_at_memory()
 
     def idle_work(self) -> bool:
         """One piece of what can wait until nobody asks for anything (a graph's capture); False when nothing is left.
 
         What cannot be prepared is done without: steps are then padded more, or a kernel is made when it is needed.
         """
+        self._look_at_memory()
         try:
             return self._prepare_more()
         except (RunnerBroken, torch.AcceleratorError):
@@ -147,6 +153,11 @@ class CudaRunner:
             self._gpu = self._gpu.replayed(packed.rows, packed.padding_rows)
         else:
             self._gpu = self._gpu.launched()
+        if self._gpu.steps % MEMORY_EVERY_STEPS == 0:
+            self._look_at_memory()
+
+    def _look_at_memory(self) -> None:
+        self._gpu = structs.replace(self._gpu, allocated_bytes=torch.cuda.memory_allocated())
 
     def follow(self, order: StepOrder) -> None:
         """Compute this rank's part of a step that the first rank launched."""

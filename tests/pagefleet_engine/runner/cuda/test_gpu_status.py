@@ -7,6 +7,7 @@ import torch
 
 from pagefleet_engine.models.config import ModelConfig
 from pagefleet_engine.models.weights import Weights
+from pagefleet_engine.runner.cuda import runner as runner_module
 from pagefleet_engine.runner.cuda.attention import AttentionStep
 from pagefleet_engine.runner.cuda.captured import CapturedSizes
 from pagefleet_engine.runner.cuda.rows import DeviceStep, StepRows
@@ -37,6 +38,14 @@ class ReplayedSegments(Replayed):
     def run(self, rows: int, attention: AttentionStep, kept: torch.Tensor | None) -> torch.Tensor:
         step_rows = StepRows(*(tensor[:rows] for tensor in self._runner._inputs[:4]))
         return self._runner._decoder.forward(DeviceStep(step_rows, attention), kept)
+
+
+@pytest.fixture(autouse=True)
+def allocated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What the allocator says it has given out: the last entry."""
+    said = [1]
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: said[-1])
+    return said
 
 
 def with_graphs(runner: CudaRunner, *, decodes: tuple[int, ...], rows: tuple[int, ...]) -> CudaRunner:
@@ -80,4 +89,20 @@ def test_steps_for_nobody_are_not_counted(model: tuple[ModelConfig, Weights], de
     runner = with_graphs(gpu_runner(model, device), decodes=(), rows=())
     while runner.idle_work():
         pass
-    assert runner.gpu == GpuStatus()
+    assert runner.gpu.steps == 0
+
+
+def test_the_memory_in_use_is_looked_at_when_it_is_quiet_and_once_in_many_steps(
+    model: tuple[ModelConfig, Weights], device: str, allocated: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner_module, "MEMORY_EVERY_STEPS", 3)
+    runner = with_graphs(gpu_runner(model, device), decodes=(8,), rows=())
+    runner.warm_up()
+    told = [runner.gpu.allocated_bytes]
+    allocated.append(2)
+    for steps in (2, 1):
+        answers(runner, steps)
+        told.append(runner.gpu.allocated_bytes)
+    allocated.append(3)
+    runner.idle_work()
+    assert [*told, runner.gpu.allocated_bytes] == [1, 1, 2, 3]
