@@ -12,10 +12,11 @@ from docs.chart_values import with_values_table
 from docs.generate import ROOT, files
 from docs.markdown import table
 from docs.resource_page import DefaultMismatch, resource_page
-from pagefleet_api.metrics import ENGINE, OPERATOR, VLLM_ALIASES, Metric
+from pagefleet_api.metrics import ENGINE, OPERATOR, Metric
 from pagefleet_api.reasons import ConditionType, EventReason, Reason
 from pagefleet_api.service import InferenceService
 from pagefleet_api.start_phase import StartPhase
+from pagefleet_api.vllm_names import VLLM_ALIASES
 from pagefleet_engine.api import errors, fields
 from pagefleet_engine.api.requests import ChatRequest, CompletionRequest
 

@@ -7,8 +7,9 @@ from pydantic import ValidationError
 
 from pagefleet_api import labels, quantity
 from pagefleet_api.load import EngineState, LoadReport
-from pagefleet_api.metrics import ENGINE, OPERATOR, VLLM_ALIASES, Engine, Kind
+from pagefleet_api.metrics import ENGINE, OPERATOR, Engine, Kind
 from pagefleet_api.sizing import KvShape, blocks_for
+from pagefleet_api.vllm_names import VLLM_ALIASES
 
 
 def test_a_7b_model_keeps_2_gib_for_4096_tokens_and_grouped_heads_a_quarter() -> None:

@@ -7,7 +7,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric as Family
 
 from pagefleet_api.load import EngineState
-from pagefleet_api.metrics import ENGINE, VLLM_ALIASES, Engine, Kind, Metric
+from pagefleet_api.metrics import ENGINE, Engine, Kind, Metric
+from pagefleet_api.vllm_names import LORA_REQUESTS_INFO, VLLM_ALIASES
 from pagefleet_engine.api.recorder import Histogram, LabelValues, Recorder
 from pagefleet_engine.api.snapshot import Snapshot
 from pagefleet_engine.steps import GpuStatus
@@ -31,7 +32,8 @@ class EngineCollector:
         for metric in ENGINE:
             yield _family(metric, self._labelled(metric, (self._model_name,), len(metric.labels) - 1))
         for alias, metric in VLLM_ALIASES if self._vllm_names else ():
-            yield _family(alias, self._labelled(metric, (_ALIAS_ENGINE, self._model_name), len(alias.labels) - 2))
+            told = alias if alias in self._samples else metric
+            yield _family(alias, self._labelled(told, (_ALIAS_ENGINE, self._model_name), len(alias.labels) - 2))
 
     def _labelled(
         self, metric: Metric, first: LabelValues, keep: int
@@ -68,6 +70,7 @@ def samples(snapshot: Snapshot, recorder: Recorder) -> dict[Metric, Samples]:
         **_recent(snapshot),
         **_pool_gauges(snapshot),
         **_start_gauges(snapshot),
+        **_adapters(snapshot),
     }
 
 
@@ -147,6 +150,18 @@ def _start_gauges(snapshot: Snapshot) -> dict[Metric, Samples]:
         return {}
     return {
         Engine.STARTUP_PHASE: {(phase,): seconds for phase, seconds in ready.startup_phase_s.items()},
+    }
+
+
+def _adapters(snapshot: Snapshot) -> dict[Metric, Samples]:
+    """Once they lie in memory; absent where there are none."""
+    adapters = snapshot.adapters
+    if snapshot.ready is None or not adapters:
+        return {}
+    names = ",".join(adapter.name for adapter in adapters)
+    return {
+        Engine.LORA_ADAPTERS_INFO: {(adapter.name, str(adapter.rank)): 1 for adapter in adapters},
+        LORA_REQUESTS_INFO: {(str(len(adapters)), names, ""): 1},
     }
 
 

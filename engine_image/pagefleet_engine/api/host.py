@@ -19,6 +19,7 @@ from pagefleet_engine.api.recorder import Recorder
 from pagefleet_engine.api.refusal_log import Refusal, RefusalLog
 from pagefleet_engine.api.snapshot import Snapshot
 from pagefleet_engine.api.uploads import Uploads
+from pagefleet_engine.models.adapter_files import AdapterFolder
 from pagefleet_engine.wire import CoreReady
 
 _Result = TypeVar("_Result")
@@ -28,10 +29,10 @@ _Arguments = TypeVarTuple("_Arguments")
 class EngineHost:
     """One engine as the API process holds it.
 
-    `text_threads` runs templates and tokenizers; `core_bytes` tells what the core holds of main memory, None where
-    that is not known; `changed` is called when the end of the process may have come nearer (a signal, a lost core, a
-    finished request). `open_responses` counts requests for answers that have come whole and whose last byte is not
-    handed to a connection yet.
+    `text_threads` runs templates and tokenizers; `adapters` are those of the launch; `core_bytes` tells what the
+    core holds of main memory, None where that is not known; `changed` is called when the end of the process may
+    have come nearer (a signal, a lost core, a finished request). `open_responses` counts requests for answers that
+    have come whole and whose last byte is not handed to a connection yet.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class EngineHost:
         clock: Clock,
         created_at_s: int,
         text_threads: ThreadPoolExecutor,
+        adapters: tuple[AdapterFolder, ...],
         core_bytes: Callable[[], int | None],
         changed: Callable[[], None],
     ) -> None:
@@ -50,7 +52,7 @@ class EngineHost:
         self.clock = clock
         self.created_at_s = created_at_s
         self.text_threads = text_threads
-        self._core_bytes = core_bytes
+        self._adapters, self._core_bytes = adapters, core_bytes
         self.changed = changed
         self.keys = Keys(launch.api_key)
         self.recorder = Recorder()
@@ -153,4 +155,5 @@ class EngineHost:
             open_sequences=self.gate.open_sequences,
             ailment=self.ailment(),
             core_bytes=self._core_bytes(),
+            adapters=self._adapters,
         )

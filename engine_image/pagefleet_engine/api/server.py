@@ -25,6 +25,7 @@ from pagefleet_engine.api.listeners import ClientListener, ProbeListener
 from pagefleet_engine.api.model import ServedModel
 from pagefleet_engine.api.names import served_name
 from pagefleet_engine.api.templates import TemplateInvalid
+from pagefleet_engine.models.adapter_files import AdapterFolder
 from pagefleet_engine.models.errors import ModelError
 from pagefleet_engine.models.source import ModelFiles
 
@@ -39,7 +40,12 @@ log = logging.getLogger(__name__)
 
 
 def serve(
-    launch: Launch, files: ModelFiles, sockets: list[socket.socket], core: CoreChild, early: Sequence[signal.Signals]
+    launch: Launch,
+    files: ModelFiles,
+    adapters: tuple[AdapterFolder, ...],
+    sockets: list[socket.socket],
+    core: CoreChild,
+    early: Sequence[signal.Signals],
 ) -> int:
     """Serve until the process is told to end or the core is lost; gives the exit status.
 
@@ -47,7 +53,7 @@ def serve(
     come before the server handles them.
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(Server(launch, files, sockets, core, early, settle).run())
+        return runner.run(Server(launch, files, adapters, sockets, core, early, settle).run())
 
 
 def settle(model: ServedModel) -> None:
@@ -86,6 +92,7 @@ class Server:
         self,
         launch: Launch,
         files: ModelFiles,
+        adapters: tuple[AdapterFolder, ...],
         sockets: list[socket.socket],
         core: Core,
         early: Sequence[signal.Signals] = (),
@@ -106,6 +113,7 @@ class Server:
             clock=time.monotonic,
             created_at_s=int(time.time()),
             text_threads=self._threads,
+            adapters=adapters,
             core_bytes=core.resident_bytes,
             changed=self._changed.set,
         )

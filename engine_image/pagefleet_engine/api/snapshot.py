@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from pagefleet_api.load import EngineState, LoadReport
 from pagefleet_engine.api import health
+from pagefleet_engine.models.adapter_files import AdapterFolder
 from pagefleet_engine.wire import CoreReady, CoreStatus
 
 
@@ -13,7 +14,8 @@ class Snapshot:
 
     `silent_s` is the age of `status` in seconds, `busy_s` how long the core has had requests, None while it
     has none; `open_sequences` counts accepted and unfinished ones. `ailment` is `health.ailment`; `earlier` is
-    what `status` was a while ago (`recent.RecentTotals`), `core_bytes` what the core holds of main memory.
+    what `status` was a while ago (`recent.RecentTotals`), `core_bytes` what the core holds of main memory;
+    `adapters` are those of the launch.
     """
 
     state: EngineState
@@ -25,6 +27,7 @@ class Snapshot:
     ailment: str | None = None
     earlier: CoreStatus | None = None
     core_bytes: int | None = None
+    adapters: tuple[AdapterFolder, ...] = ()
 
     @property
     def waiting(self) -> int:

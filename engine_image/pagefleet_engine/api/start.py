@@ -16,7 +16,7 @@ from pagefleet_engine import logs
 from pagefleet_engine.api import open_files
 from pagefleet_engine.api.core_child import CORE_MODULE, CoreChild
 from pagefleet_engine.api.names import served_name
-from pagefleet_engine.models.adapter_files import read_adapters
+from pagefleet_engine.models.adapter_files import AdapterFolder, read_adapters
 from pagefleet_engine.models.errors import ModelError, ModelUnsupported
 from pagefleet_engine.models.source import resolve
 
@@ -37,7 +37,7 @@ def run(early: Sequence[signal.Signals], core_module: str | None = None) -> int:
     open_files.raise_limit()
     try:
         files = resolve(launch.model, weights=launch.load_format != "dummy")
-        check_adapters(launch)
+        adapters = served_adapters(launch)
         ports = {"--port": launch.port, "--admin-port": launch.admin_port}
         sockets = [_listen(flag, launch.host, port) for flag, port in ports.items() if port is not None]
         core = CoreChild(launch, core_module or CORE_MODULE)
@@ -49,20 +49,20 @@ def run(early: Sequence[signal.Signals], core_module: str | None = None) -> int:
         # Imported here, so that the core loads the model while this process imports its web server.
         from pagefleet_engine.api.server import serve
 
-        return serve(launch, files, sockets, core, early)
+        return serve(launch, files, adapters, sockets, core, early)
     finally:
         core.end()
 
 
-def check_adapters(launch: Launch) -> None:
-    """Look at the adapters' names and configurations, before any weights are read. Raises ModelError."""
+def served_adapters(launch: Launch) -> tuple[AdapterFolder, ...]:
+    """The adapters' names and configurations, looked at before any weights are read. Raises ModelError."""
     model = served_name(launch.served_model_name, launch.model)
     if any(adapter.name == model for adapter in launch.adapters):
         raise ModelUnsupported(
             f"--adapter {model}: the model itself is served as {model!r}; give the adapter another name, or the model "
             "with --served-model-name"
         )
-    read_adapters(launch.adapters)
+    return read_adapters(launch.adapters)
 
 
 def leave(status: int) -> NoReturn:

@@ -1,16 +1,19 @@
 """`/metrics` and `/load` against their contracts."""
 
 import dataclasses
+from pathlib import Path
 
 import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pagefleet_api.load import EngineState, LoadReport
-from pagefleet_api.metrics import ENGINE, VLLM_ALIASES, Engine, Kind
+from pagefleet_api.metrics import ENGINE, Engine, Kind
+from pagefleet_api.vllm_names import LORA_REQUESTS_INFO, VLLM_ALIASES
 from pagefleet_engine.api import exposition
 from pagefleet_engine.api.recorder import OUTCOMES, Recorder
 from pagefleet_engine.api.snapshot import Snapshot
+from pagefleet_engine.models.adapter_files import AdapterFolder
 from pagefleet_engine.steps import GpuStatus
 from pagefleet_engine.wire import CoreStatus, StepTimes
 from tests.pagefleet_engine.api.test_planning import READY
@@ -64,9 +67,10 @@ def names(samples: dict[str, float]) -> set[str]:
 def test_a_ready_engine_exports_every_family_of_the_contract_from_the_first_scrape() -> None:
     found = names(scrape(BUSY))
     expected = {series for metric in (*ENGINE, *(alias for alias, _ in VLLM_ALIASES)) for series in metric.series}
+    of_adapters = {Engine.LORA_ADAPTERS_INFO.name, LORA_REQUESTS_INFO.name}
     without_phases = {Engine.MEMORY_BYTES.name, Engine.STARTUP_PHASE.name}
     of_a_gpu = {Engine.CUDA_GRAPH_STEPS.name, Engine.CUDA_GRAPH_PADDING.name}
-    assert expected - without_phases - of_a_gpu <= found
+    assert expected - without_phases - of_a_gpu - of_adapters <= found
 
 
 def test_only_contract_names_are_exported() -> None:
@@ -132,6 +136,24 @@ def test_memory_has_what_was_taken_at_the_start_and_what_is_in_use_now() -> None
 def test_while_it_loads_an_engine_tells_how_its_process_grows() -> None:
     assert memory(dataclasses.replace(STARTING, core_bytes=30)) == {"process": 30}
     assert memory(STARTING) == {}
+
+
+ADAPTERS = (AdapterFolder("sql", Path("/a"), 16, 2.0), AdapterFolder("chat", Path("/b"), 8, 1.0))
+
+
+def test_each_adapter_is_one_series_and_all_are_one_of_vllms() -> None:
+    found = scrape(dataclasses.replace(BUSY, adapters=ADAPTERS))
+    assert {key: value for key, value in found.items() if "lora" in key} == {
+        "pagefleet_lora_adapters_info[('adapter', 'sql'), ('rank', '16')]": 1,
+        "pagefleet_lora_adapters_info[('adapter', 'chat'), ('rank', '8')]": 1,
+        "vllm:lora_requests_info[('max_lora', '2'), ('running_lora_adapters', 'sql,chat'), "
+        "('waiting_lora_adapters', '')]": 1,
+    }
+
+
+def test_adapters_are_told_once_they_are_loaded_and_only_where_there_are_any() -> None:
+    for snapshot in (BUSY, dataclasses.replace(STARTING, adapters=ADAPTERS)):
+        assert not any("lora" in key for key in scrape(snapshot))
 
 
 def test_label_values_are_there_at_zero_before_anything_happened() -> None:

@@ -122,7 +122,7 @@ async def engine(
     launch = Launch.parse(["--model", f"file://{model}", "--served-model-name", MODEL, *ports, *words, *flags])
     sockets = [_bound() for _ in range(2 if admin else 1)]
     urls = [f"http://127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-    server = Server(launch, resolve(launch.model), sockets, ThreadCore(launch, Script(**script)))
+    server = Server(launch, resolve(launch.model), (), sockets, ThreadCore(launch, Script(**script)))
     running = asyncio.create_task(server.run())
     limits = httpx.Limits(max_connections=None)
     async with (

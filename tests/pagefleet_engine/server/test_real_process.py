@@ -63,6 +63,11 @@ def test_adapters_answer_beside_the_model_itself_and_share_no_prefix_with_it(wid
         again = [running.complete(model=name, **ask).json() for name in names[:3]]
         assert [answer["choices"][0]["text"] for answer in again] == texts[:3]
         assert all(answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 0 for answer in again)
+        told = running.http.get(f"{running.admin}/metrics").text
+        assert [f'adapter="{name}",model_name="tiny",rank="4"' in told for name in names[:3]] == [False, True, True]
+        assert 'running_lora_adapters="one,two"' in told
+        sizes = [running.metric(f'pagefleet_memory_bytes{{kind="{kind}"') for kind in ("process", "weights", "kv")]
+        assert sizes[0] > sizes[1] + sizes[2]
 
 
 def test_a_drain_timeout_ends_streams_with_an_error_event_and_exits_0_in_time(wide: Path) -> None:
