@@ -24,6 +24,7 @@ class Unit(StrEnum):
     SHORT = "short"
     SHARE = "percentunit"
     SECONDS = "s"
+    BYTES = "bytes"
     PER_SECOND = "cps"
     REQUESTS_PER_SECOND = "reqps"
     TOKENS_PER_SECOND = "suffix: tok/s"

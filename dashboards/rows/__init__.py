@@ -1,7 +1,7 @@
 """The rows of the fleet dashboard. Every panel's description says what to do."""
 
 from dashboards.panels import Row
-from dashboards.rows import health, latency, load, scaling, throughput, totals
+from dashboards.rows import engine, health, latency, load, scaling, throughput, totals
 
 ROWS: tuple[Row, ...] = (
     health.WELL,
@@ -9,6 +9,7 @@ ROWS: tuple[Row, ...] = (
     load.LOAD,
     scaling.SCALING,
     throughput.THROUGHPUT,
+    engine.ENGINE,
     totals.TOTALS,
 )
 """Top to bottom."""

@@ -28,6 +28,7 @@ KNOWN_VALUES = {
     SERVICE: ("llama",),
     "outcome": ("stop", "length", "abort", "error"),
     "state": ("ready", "failed"),
+    "hit": ("true", "false"),
 }
 
 
