@@ -18,6 +18,10 @@ _ENGINE = f"""
 
 Each engine pod serves `/metrics` on its admin port (8001). Every series has the label `{MODEL}`; Prometheus adds
 `{NAMESPACE}`, `{SERVICE}` and `pod`.
+
+A gauge whose value is not known is absent and not 0, as those of the KV cache while an engine loads; so is what a GPU
+alone has elsewhere. There is no `pagefleet_spec_decode_draft_tokens_total` and no `…_accepted_…`: this engine guesses
+no tokens.
 """
 
 _OPERATOR = f"""
