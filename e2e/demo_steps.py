@@ -153,7 +153,7 @@ def _load_until_settled(target: Target, watch: Watch, progress: Progress) -> Sum
         with progress.step(f"{CLIENTS} steady clients, until {SETTLED_REPLICAS} replicas hold") as say:
             _settle(watch, SETTLED_REPLICAS, HELD_S, say, load)
         with progress.step("the clients get their last answers"):
-            answers = load.wait(120)
+            answers = load.wait()
         _check(answers)
         return summary(answers)
 

@@ -85,18 +85,28 @@ class Load:
         """Start no further request; open ones go on."""
         self._ending = True
 
-    def wait(self, timeout_s: float) -> list[Answer]:
+    def wait(self, stalled_s: float = 60.0) -> list[Answer]:
         """Wait for the load's end (a load without an end of its own ends now) and give every answer.
 
+        How long that takes is the machine's business, as long as something comes.
+
         Raises:
-            TimeoutError: requests are still open after `timeout_s`.
+            TimeoutError: for `stalled_s` no token has come, and no request has ended or begun.
         """
         if self._plan.requests is None and self._plan.seconds is None:
             self.end()
-        self._thread.join(timeout_s)
-        if self._thread.is_alive():
-            raise TimeoutError(f"after {timeout_s:.0f} s open, with tokens to go: {self.open_requests()}")
+        seen, since_s = self._progress(), time.monotonic()
+        while self._thread.is_alive():
+            self._thread.join(min(stalled_s, 0.5))
+            now = self._progress()
+            if now != seen:
+                seen, since_s = now, time.monotonic()
+            elif self._thread.is_alive() and time.monotonic() - since_s >= stalled_s:
+                raise TimeoutError(f"nothing came for {stalled_s:g} s; open, with tokens to go: {self.open_requests()}")
         return self.answers
+
+    def _progress(self) -> tuple[int, dict[int, int]]:
+        return len(self._answers), self.open_requests()
 
     def cancel(self) -> None:
         """Hang up on everything that is open."""

@@ -65,7 +65,7 @@ def run(place: BoxSite, kubectl: Kubectl, prometheus: Prometheus) -> Iterator[Ru
         settled = watch.until(lambda body: is_ready(body, REPLICAS), 120)
         time.sleep(max(settled.at_s + HELD_S - time.monotonic(), 0))
         load_ended_s = time.monotonic()
-        answers = load.wait(90)
+        answers = load.wait()
         watch.until(lambda body: is_ready(body, 1), 120, load_ended_s)
         time.sleep(3)  # the last pods' last counts are scraped
         yield Run(

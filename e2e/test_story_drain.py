@@ -79,7 +79,7 @@ def drain_under_load(service: Service, pods: list[Pod]) -> tuple[float, float, l
         wait_for("every stream is open", lambda: sum(pod_load(p).in_flight for p in pods) == STREAMS, 30, every_s=0.1)
         started_s = time.monotonic()
         service.scale(1)
-        answers = load.wait(300)
+        answers = load.wait()
         watch.until(lambda body: is_ready(body, 1), 60, started_s)
         seconds = time.monotonic() - started_s
         wait_for("two pods are gone", lambda: len(service.pods()) == 1, 60)

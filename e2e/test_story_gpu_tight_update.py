@@ -59,7 +59,7 @@ def test_a_change_rolls_out_by_itself_says_why_it_waits_and_cuts_no_stream_off(s
         with opened(service, TOKENS) as load:
             deployment.until(lambda body: body["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 1, 60)
             open_at_start, began_s = len(load.open_requests()), time.monotonic()
-            answers = load.wait(120)
+            answers = load.wait()
         watch.until(
             lambda body: (
                 is_ready(body, 1)

@@ -69,7 +69,7 @@ def test_a_drain_goes_on_and_no_request_is_lost(service: Service, operator: Oper
         service.scale(1)
         wait_for("the drain has begun", lambda: any(not pod.serving for pod in service.pods()), 20, every_s=0.1)
         operator.kill()
-        result = summary(load.wait(180))
+        result = summary(load.wait())
         watch.until(lambda body: is_ready(body, 1), 60, started_s)
         deployment.until(lambda body: body["spec"]["replicas"] == 1, 10)
         assert min(seen.body["spec"]["replicas"] for seen in deployment.seen) == 1

@@ -59,7 +59,7 @@ def test_a_killed_engine_is_told_and_replaced_and_the_other_pods_streams_go_on(
         wait_for("the streams of the dead engine end", lambda: len(load.answers) >= held, 10, every_s=0.1)
         broken = [answer for answer in load.answers if answer.fault is not None]
         assert len(broken) == held
-        answers = load.wait(120)
+        answers = load.wait()
         assert {a.fault for a in answers} <= {None, Fault.RESET, Fault.NOT_DONE}
         assert sum(a.fault is None for a in answers) == STREAMS - held, "the other pod's streams all came to their end"
         told = watch.until(lambda body: body["status"].get("readyReplicas") == 1, 10, since_s=killed_s)
@@ -76,7 +76,7 @@ def test_an_engine_that_leaves_answers_everything_first(service: Service) -> Non
         wait_for_streams_on_both(service, load)
         began_s = time.monotonic()
         service.scale(1)
-        result = summary(load.wait(120))
+        result = summary(load.wait())
         watch.until(lambda body: is_ready(body, 1), 60, since_s=began_s)
     assert (result.answered, result.faults) == (STREAMS, {})
     wait_for("one pod is left", lambda: len(service.pods()) == 1, 60)

@@ -15,5 +15,5 @@ def until_every_pod_answers(service: Service, pods: list[Pod]) -> int:
     target, asked = Target(url=service.cluster_url, model=service.model), 0
     while not all(_ENDED in service.kubectl.run("logs", pod.name) for pod in pods):
         with Load.start(LoadPlan(target=target, ask=numbered(1), clients=6, requests=6)) as load:
-            asked += len(load.wait(60))
+            asked += len(load.wait())
     return asked

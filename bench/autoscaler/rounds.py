@@ -51,10 +51,10 @@ def one_round(service: Service, url: str) -> tuple[Round, Record]:
             status.until(lambda body: is_ready(body, STEP_PODS), 120, stepped_s)
             time.sleep(HOLD_S)
             token_s = _token_s(service)
-            stepped = step.wait(60)
+            stepped = step.wait()
         ended_s = time.monotonic()
         down = status.until(lambda body: is_ready(body, 1), 180, ended_s)
-        based = base.wait(60)
+        based = base.wait()
         most = max(int(seen.body["spec"]["replicas"]) for seen in deployment.seen if seen.at_s >= stepped_s)
         record = _record(deployment, status, token_s, (base, based), (step, stepped))
     done = Round(

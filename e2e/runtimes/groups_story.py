@@ -118,7 +118,7 @@ def left(load: Load, leader: Pod, gone: Pod, service: Service) -> Left:
     held = held_by(leader)
     wait_for("the worker is gone", lambda: gone.body["metadata"]["uid"] not in uids(service), 240, every_s=0.3)
     gone_s = time.monotonic() - load.started_s
-    return Left(load.wait(300), held, gone_s)
+    return Left(load.wait(180), held, gone_s)
 
 
 def uids(service: Service) -> set[str]:

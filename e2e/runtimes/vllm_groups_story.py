@@ -124,7 +124,7 @@ def left(service: Service, begin: Callable[[], object]) -> Left:
         wait_for("every stream is open", lambda: held_by_vllm(pods.leader) == STREAMS, 60, every_s=0.2)
         held = sum(to_go >= TO_GO for to_go in load.open_requests().values())
         begin()
-        answers = load.wait(500)
+        answers = load.wait(180)
         wait_for("both are gone", lambda: not uids(pods) & uids((*service.pods(), *workers(service))), 300)
         gone_s = time.monotonic() - load.started_s
         told = list(dict.fromkeys(ready_text(each.body) for each in watch.seen))

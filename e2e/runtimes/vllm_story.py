@@ -86,7 +86,7 @@ def scaled_down(service: Service) -> Left:
         held = _when_all_are_open(load, pods)
         started_s = time.monotonic()
         service.scale(1)
-        answers = load.wait(600)
+        answers = load.wait(180)
         watch.until(lambda body: is_ready(body, 1), 120, started_s)
         wait_for("one pod is gone", lambda: len(service.pods()) == 1, 120)
     (stays,) = service.pods()
@@ -101,7 +101,7 @@ def targets_under_load(service: Service, scaled_down: Left) -> str:
     with service.watch() as watch, Load.start(streams(service)) as load:
         _when_all_are_open(load, service.pods())
         seen = watch.until(lambda body: _queue_in(body) > 0, 60, time.monotonic())
-        load.wait(600)
+        load.wait(180)
     targets: str = seen.body["status"]["targets"]
     return targets
 
@@ -114,7 +114,7 @@ def deleted(service: Service, targets_under_load: str) -> Left:
         held = _when_all_are_open(load, [pod])
         started_s = time.monotonic()
         service.kubectl.run("delete", "pod", pod.name, "--wait=false")
-        answers = load.wait(600)
+        answers = load.wait(180)
         wait_for("it is gone", lambda: pod.name not in {each.name for each in service.pods()}, 300)
     return Left(answers, held[pod.name], time.monotonic() - started_s)
 

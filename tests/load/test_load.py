@@ -1,6 +1,7 @@
 """The load client against a small server that behaves well, and in each way that it must not."""
 
 import asyncio
+import itertools
 import json
 import socket
 import threading
@@ -206,6 +207,18 @@ def test_open_requests_are_seen_and_a_load_that_is_told_to_end_waits_for_them(se
         assert served.server is not None
         served.call(served.server.release)
         assert summary(load.wait(5)).answered == 2
+
+
+def test_a_load_that_gets_on_is_waited_for_however_long_it_takes(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = served.server
+    assert server is not None
+    with Load.start(plan(served.url, "slow", requests=2)) as load:
+        ticks = itertools.count()
+        monkeypatch.setattr(load, "_progress", lambda: (next(ticks), {}))
+        threading.Timer(0.5, lambda: served.call(server.release)).start()
+        assert summary(load.wait(0.05)).answered == 2
 
 
 def test_a_cancelled_load_hangs_up_and_says_so(served: Served) -> None:
