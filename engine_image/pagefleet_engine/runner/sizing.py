@@ -53,11 +53,11 @@ def kv_blocks(launch: Launch, shape: KvShape, max_model_len: int, free_bytes: in
     """Blocks of the KV pool: --num-kv-blocks, else those in --kv-cache-bytes, else a default.
 
     The default is `free_bytes` on a GPU, 512 MiB on a CPU (None), and never more than all seats can fill.
-    Raises LaunchImpossible when not one block fits.
+    Raises LaunchImpossible when not one block fits, or when a flag asks for more than a GPU has left.
     """
     if launch.num_kv_blocks is not None:
-        return launch.num_kv_blocks
-    if launch.kv_cache_bytes is not None:
+        blocks, asked = launch.num_kv_blocks, f"--num-kv-blocks {launch.num_kv_blocks}"
+    elif launch.kv_cache_bytes is not None:
         blocks, asked = shape.blocks_in(launch.kv_cache_bytes), f"--kv-cache-bytes {launch.kv_cache_bytes}"
     else:
         budget_bytes = DEFAULT_CPU_CACHE_BYTES if free_bytes is None else free_bytes
@@ -67,5 +67,11 @@ def kv_blocks(launch: Launch, shape: KvShape, max_model_len: int, free_bytes: in
         raise LaunchImpossible(
             f"{asked} holds no block: one block of {BLOCK_TOKENS} tokens of {launch.model} takes "
             f"{shape.bytes_per_block} bytes; raise --kv-cache-bytes or set --num-kv-blocks"
+        )
+    if free_bytes is not None and blocks > (most := shape.blocks_in(free_bytes)):
+        raise LaunchImpossible(
+            f"{asked} takes {_gib(blocks * shape.bytes_per_block)}, and weights, steps and graphs leave "
+            f"{_gib(free_bytes)} of --gpu-memory-utilization {launch.gpu_memory_utilization:g}; give at most "
+            f"--num-kv-blocks {most}, leave both flags out, or raise the share"
         )
     return blocks

@@ -44,6 +44,28 @@ def test_a_cache_without_a_whole_block_is_refused_with_the_numbers() -> None:
         kv_blocks(Launch(model="pkg://m"), SHAPE, 8192, 10)
 
 
+@pytest.mark.parametrize(
+    ("flag", "last_that_fits", "first_that_does_not"),
+    [("--num-kv-blocks", 90, 91), ("--kv-cache-bytes", 91 * BLOCK_BYTES - 1, 91 * BLOCK_BYTES)],
+)
+def test_a_cache_larger_than_a_gpu_has_left_is_refused_with_flag_sizes_and_the_way_out(
+    flag: str, last_that_fits: int, first_that_does_not: int
+) -> None:
+    left_bytes = 91 * BLOCK_BYTES - 1
+    launch = Launch.parse(["--model", "pkg://m", flag, str(last_that_fits)])
+    assert kv_blocks(launch, SHAPE, 8192, left_bytes) == 90
+    launch = Launch.parse(["--model", "pkg://m", flag, str(first_that_does_not)])
+    with pytest.raises(LaunchImpossible) as refused:
+        kv_blocks(launch, SHAPE, 8192, left_bytes)
+    for words in (
+        f"{flag} {first_that_does_not} takes 0.06 GiB",
+        "leave 0.06 GiB",
+        "--gpu-memory-utilization 0.9",
+        "--num-kv-blocks 90",
+    ):
+        assert words in str(refused.value)
+
+
 def test_the_window_is_the_models_or_the_shorter_one_asked_for() -> None:
     assert window(Launch(model="m"), CONFIG) == 8192
     assert window(Launch(model="m", max_model_len=100), CONFIG) == 100
