@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -79,16 +80,19 @@ async def test_a_stop_string_frees_the_seat_and_counts_as_stop(tiny: Path) -> No
 
 
 async def test_requests_cancelled_at_any_moment_leave_nothing_open(tiny: Path) -> None:
+    moments_s = random.Random(24)
     async with engine(tiny, "--max-num-seqs", "4", step_s=0.001) as running:
 
         async def one(place: int) -> None:
             writer = await open_request(running, stream=place % 2 == 0, n=1 + place % 3)
-            await asyncio.sleep(0.002 * (place % 17))
+            await asyncio.sleep(moments_s.uniform(0, 0.3))
             writer.close()
 
-        await asyncio.gather(*(one(place) for place in range(120)))
+        await asyncio.gather(*(one(place) for place in range(500)))
         await until(running.idle)
         host = running.server.host
         await until(lambda: host.core.status is not None and host.core.status.running == 0)
         assert (host.gate.open_sequences, host.open_responses, host.core.busy_since_s) == (0, 0, None)
+        assert await running.metric("pagefleet_kv_cache_usage_ratio") == 0
+        assert await running.metric("pagefleet_kv_blocks_leaked") == 0
         assert (await running.complete("hi", max_tokens=3)).status_code == 200
