@@ -1,5 +1,6 @@
 """An image of nothing but a real model's file, on the nodes without a registry, as the cluster's other images are."""
 
+from e2e import spare_node
 from e2e.cluster import images, layers, oci
 from e2e.sites import BoxSite
 
@@ -28,9 +29,10 @@ def uri(path: str, image: str = IMAGE) -> str:
 
 
 def load(site: BoxSite) -> None:
-    """Every node has both afterwards."""
+    """Every node that takes its pods has both afterwards."""
     layer = images.layer_of(layers.model(), lambda _: None)
     for tag, environment in ((IMAGE, _HOSTILE), (LISTING_IMAGE, {"LD_TRACE_LOADED_OBJECTS": ""})):
         image = oci.write_image(images.blobs_folder(), tag, [layer], oci.Program((), "", environment))
-        for name in site.box.nodes():
+        # the spare node comes and goes beside this one's story, and its pods are not this one's
+        for name in sorted({*site.box.nodes()} - {spare_node.NAME}):
             site.box.load_image(name, image)
